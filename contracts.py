@@ -1,0 +1,374 @@
+"""The shared nouns: frozen data that every room passes on, and nothing else.
+
+Missing is None, never invented. Times are seconds unless a name says otherwise, sizes are bytes, ratios are
+B over A with "above 1 is better" (latencies are inverted before they become a ratio). Everything here is plain
+JSON when dumped, because the ledger keeps it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+
+class Frozen(BaseModel):
+    """Plain, frozen, and strict about its keys: an unknown key is an error, not a comment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def content_hash(value: JsonValue, length: int = 12) -> str:
+    """First `length` hex digits of the SHA-256 of the canonical JSON of `value`."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+# --- the machine and the work -------------------------------------------------------------------------------------
+
+
+class Card(Frozen):
+    """One accelerator, or the CPU standing in for one."""
+
+    arch: str  # "gfx906", "gfx950", "sm_90", "x86_64"
+    kind: Literal["amd", "nvidia", "cpu"]
+    name: str
+    memory_bytes: int
+    compute_units: int  # CUs, SMs, or CPU cores this process may use
+    pci_address: str | None = None
+    wavefront: int | None = None
+    source: str  # where this was read: "/proc/cpuinfo", "KFD topology", "NVML"
+
+
+class Limit(Frozen):
+    """One line of a service objective, for example tpot_ms_p95 at most 60."""
+
+    metric: str
+    at_most: float
+
+
+class Objective(Frozen):
+    """What to improve, and what must hold while it improves."""
+
+    metric: str = "output_tokens_per_s"
+    limits: tuple[Limit, ...] = ()
+
+
+class Workload(Frozen):
+    """Prompts, lengths and arrivals. `concurrency` makes it a closed loop, `rate_per_s` an open (Poisson) one."""
+
+    name: str
+    concurrency: int | None = Field(None, ge=1)
+    rate_per_s: float | None = Field(None, gt=0)
+    requests: int = Field(ge=1)  # in the measured window
+    warmup_requests: int = Field(ge=0)
+    input_tokens: tuple[int, int]  # uniform, inclusive
+    output_tokens: tuple[int, int]  # uniform, inclusive; generation ignores EOS so that both arms do equal work
+    shared_prefix_tokens: int = Field(0, ge=0)
+    seed: int = 0
+    objective: Objective = Objective()
+
+    @model_validator(mode="after")
+    def one_kind_of_arrival(self) -> Workload:
+        if (self.concurrency is None) == (self.rate_per_s is None):
+            raise ValueError("give either concurrency (closed loop) or rate_per_s (open loop), not both")
+        for name, (low, high) in (("input_tokens", self.input_tokens), ("output_tokens", self.output_tokens)):
+            if not 1 <= low <= high:
+                raise ValueError(f"{name} must be [low, high] with 1 <= low <= high")
+        return self
+
+    @property
+    def peak_tokens(self) -> int:
+        """The longest sequence that one request can become."""
+        return self.shared_prefix_tokens + self.input_tokens[1] + self.output_tokens[1]
+
+
+# --- what runs, and the one thing that changes --------------------------------------------------------------------
+
+
+class Lever(StrEnum):
+    """What a tuning agent may touch. One file each in agents/tuning/levers/."""
+
+    ENGINE_FLAG = "engine_flag"  # key "max-num-seqs"
+    ENVIRONMENT = "environment"  # key "VLLM_CPU_KVCACHE_SPACE"
+    COMPILATION = "compilation_config"  # key "mode", inside vLLM's --compilation-config
+
+
+class EngineSpec(Frozen):
+    """The resolved configuration of one engine: all that decides what runs, and nothing that differs by launch
+    (port, nonce and folders are the launch's own)."""
+
+    python: str  # the engine's interpreter; never the loop's
+    model: str
+    flags: dict[str, JsonValue] = {}  # long name without dashes; true = bare flag, false = --no-flag
+    env: dict[str, str] = {}
+    compilation: dict[str, JsonValue] = {}
+    plugin_paths: tuple[str, ...] = ()  # folders put on the engine's PYTHONPATH, each a vLLM plugin distribution
+
+    @property
+    def id(self) -> str:
+        return content_hash(self.model_dump(mode="json"))
+
+
+class Change(Frozen):
+    """One lever, one key, before and after. None means: not set, the engine's own default."""
+
+    lever: Lever
+    key: str
+    before: JsonValue = None
+    after: JsonValue = None
+
+    @property
+    def id(self) -> str:
+        return content_hash(self.model_dump(mode="json"))
+
+    def __str__(self) -> str:
+        def show(value: JsonValue) -> str:
+            return "default" if value is None else json.dumps(value) if not isinstance(value, str) else value
+
+        return f"{self.lever}: {self.key}: {show(self.before)} -> {show(self.after)}"
+
+
+class Probe(Frozen):
+    """How to see that a change is really in use: something in the engine that is there in B and not in A."""
+
+    kind: Literal["log_line", "peak_running", "none"]
+    pattern: str = ""  # log_line: a regular expression over the engine's log, "{after}" stands for the new value
+    present_in: Literal["B", "A"] = "B"  # "A": the line must be in A and gone in B (a feature switched off)
+    source: str = ""  # how we know that this line means what we say
+
+
+class Evidence(Frozen):
+    """Something a reader of the report can check."""
+
+    source: str  # file:line, table row, "engine log", "configs/priors/vllm_cpu.yaml#eager"
+    detail: str
+
+
+class Hypothesis(Frozen):
+    """A change worth trying, who says so, and why. score = log(gain) * probability / cost."""
+
+    change: Change
+    proposer: str  # the reader's name, "night file", or "model"
+    why: str
+    evidence: tuple[Evidence, ...] = ()
+    predicted_gain: float = Field(gt=0)  # ratio on the objective's metric
+    bound: float | None = None  # the most that Amdahl's law allows; a gain above it is suspect
+    probability: float = Field(ge=0, le=1)
+    cost_s: float = Field(gt=0)  # expected card time
+    risk: Literal["low", "medium", "high"] = "low"
+    planted: bool = False  # a labelled trap of the embedded night; shown in the report, never used in a decision
+    score: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.change.id
+
+
+# --- what was seen ------------------------------------------------------------------------------------------------
+
+
+class FailureKind(StrEnum):
+    """Why an engine is not serving. The words appear in the report."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    REFUSED_CONFIGURATION = "refused_configuration"  # the engine said no to a flag, value or combination
+    CRASH = "crash"
+    HANG = "hang"  # alive, silent past its time limit
+    PORT_TAKEN = "port_taken"
+    NO_VLLM = "no_vllm"  # the interpreter has no vLLM
+    NOT_OURS = "not_ours"  # what answers is not the process that we started
+
+
+class Failure(Frozen):
+    kind: FailureKind
+    reason: str  # one line, from the engine's own last words where it had any
+    log_tail: tuple[str, ...] = ()
+
+
+class LaunchRecord(Frozen):
+    """One start of one engine. pid and start time together name the process; either alone does not."""
+
+    launch_id: str
+    spec_id: str
+    pid: int
+    pid_started: float  # seconds since the epoch, from the process table
+    port: int
+    nonce: str  # in the served model name
+    ready_s: float | None = None
+    realised: dict[str, JsonValue] = {}  # read back from the engine: log and endpoints
+    mismatches: tuple[str, ...] = ()  # asked for one thing, realised another
+    rss_bytes: int | None = None
+    log_path: str  # relative to the night's folder
+
+
+class PathEvidence(Frozen):
+    """Present in B, absent in A, or there is no measurement."""
+
+    outcome: Literal["proven", "absent", "unknown"]
+    probe: Probe
+    seen_in_a: str | None = None
+    seen_in_b: str | None = None
+    reason: str
+
+
+class Measurement(Frozen):
+    """One run of one workload on one launch. `metrics` are ms, tokens/s or requests/s by name; `conditions` is what
+    else was true in the window; `void_reasons` is empty or the run says nothing."""
+
+    launch_id: str
+    arm: Literal["A", "B"]
+    launch_pair: int
+    run: int
+    prompt_seed: int
+    window_s: float
+    completed: int
+    failed: int
+    metrics: dict[str, float | None]
+    conditions: dict[str, JsonValue] = {}
+    void_reasons: tuple[str, ...] = ()
+    samples_path: str | None = None  # raw per-request samples, relative to the night's folder
+
+
+class GateResult(Frozen):
+    check: str  # "token_ids", "gsm8k"
+    outcome: Literal["pass", "fail", "inconclusive", "not_run"]
+    mode: str  # how it compared, in words
+    statistic: dict[str, JsonValue] = {}
+    power: str | None = None  # what it could have seen
+    reason: str
+    seconds: float = 0.0
+    artifact: str | None = None
+
+
+class NoiseFloor(Frozen):
+    """What two equal engines differ by tonight. Units are log ratios (0.01 is about 1 %)."""
+
+    metric: str
+    launch_sd: float  # of launch-pair means, about the known mean 0
+    launch_df: int  # how many A/A launch pairs that rests on
+    run_sd: float | None = None  # of single pairs within a launch pair
+    pairs: tuple[float, ...] = ()  # the A/A log ratios themselves
+    tokens_repeat: dict[str, bool] = {}  # "alone" / "concurrent": greedy IDs equal in fresh processes?
+
+
+class VerdictWord(StrEnum):
+    KEEP = "keep"
+    REVERT = "revert"
+    INCONCLUSIVE = "inconclusive"
+    VOID = "void"  # the measurement says nothing
+    FAILED = "failed"  # crash, hang, out of memory, refused
+
+
+class Verdict(Frozen):
+    word: VerdictWord
+    reason: str  # words and numbers; this is what the morning reads
+    metric: str | None = None
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None  # at the confidence that this decision spent
+    confidence: float | None = None
+    launch_pairs: int = 0
+    alpha_spent: float = 0.0
+
+
+class Experiment(Frozen):
+    """A hypothesis that was tried, and all that was seen."""
+
+    id: str
+    hypothesis: Hypothesis
+    launches: tuple[LaunchRecord, ...] = ()
+    path_evidence: PathEvidence | None = None
+    measurements: tuple[Measurement, ...] = ()
+    gates: tuple[GateResult, ...] = ()
+    verdict: Verdict | None = None
+    seconds: float = 0.0
+
+
+# --- the night ----------------------------------------------------------------------------------------------------
+
+
+class JudgeRule(Frozen):
+    """How sure the night must be. See judge/ for the statistics."""
+
+    false_keep_chance: float = Field(0.05, gt=0, lt=0.5)  # chance of even one false keep in the whole night
+    smallest_gain: float = Field(0.02, ge=0)  # a change worth less than this is not worth keeping
+    min_launch_pairs: int = Field(2, ge=2)
+    max_launch_pairs: int = Field(4, ge=2)
+    runs_per_launch: int = Field(2, ge=1)
+    aa_launch_pairs: int = Field(2, ge=2)
+    max_tries: int = Field(20, ge=1)
+
+
+class GateRule(Frozen):
+    prompts: int = Field(24, ge=4)
+    tokens: int = Field(60, ge=8)
+    concurrency: int = Field(8, ge=1)  # of the concurrent mode; the alone mode is always 1
+    seed: int = 7
+    gsm8k_path: str | None = None  # a JSONL of questions; without one the check reports not_run
+
+
+class Limits(Frozen):
+    """Every wait ends. Seconds."""
+
+    engine_start_s: float = Field(300, gt=0)
+    engine_stop_s: float = Field(30, gt=0)
+    request_s: float = Field(120, gt=0)
+    run_s: float = Field(300, gt=0)
+    report_reserve_s: float = Field(60, ge=0)  # of the budget, kept for the report
+    confirm_reserve_s: float = Field(0, ge=0)  # of the budget, kept for the confirmation
+    disk_free_bytes: int = 1 << 30
+
+
+class TryItem(Frozen):
+    """A hypothesis written by hand in the night file."""
+
+    lever: Lever
+    key: str
+    after: JsonValue = None
+    why: str
+    predicted_gain: float = Field(1.05, gt=0)
+    probability: float = Field(0.5, ge=0, le=1)
+    cost_s: float = Field(120, gt=0)
+    probe: Probe | None = None
+    planted: bool = False
+
+
+class EngineSettings(Frozen):
+    python: str = "auto"  # auto: what set-up chose (.engine-python)
+    model: str
+    flags: dict[str, JsonValue] = {}
+    env: dict[str, str] = {}
+    compilation: dict[str, JsonValue] = {}
+    plugin_paths: tuple[str, ...] = ()
+    port: int | None = Field(None, ge=1, le=65535)  # None: a free one
+
+
+class NightConfig(Frozen):
+    """A night file, resolved: paths absolute, workload included."""
+
+    name: str
+    minutes: float = Field(gt=0)
+    engine: EngineSettings
+    workload: Workload
+    arms: Literal["auto", "twin", "alternate"] = "auto"
+    judge: JudgeRule = JudgeRule()
+    gate: GateRule = GateRule()
+    limits: Limits = Limits()
+    priors: tuple[str, ...] = ()
+    readers: tuple[str, ...] | None = None  # None: every reader
+    try_first: tuple[TryItem, ...] = ()
+
+
+class Event(Frozen):
+    """One line of the ledger. `hash` is the SHA-256 of the line's canonical JSON without `hash`; `prev` is the hash of
+    the line before, so that a line cannot be changed, dropped or put in unseen."""
+
+    seq: int
+    at: str  # UTC, ISO 8601
+    kind: str
+    data: dict[str, Any]
+    prev: str
+    hash: str
