@@ -1,0 +1,117 @@
+"""What a night file must keep beyond its keys' types: names that the levers can compare, changes that change something.
+
+Pure: a NightConfig in, (key path, what is wrong and what to write) out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from agents.strict_yaml import KeyPath
+from contracts import EngineSettings, Lever, NightConfig, TryItem
+
+Problem = tuple[KeyPath, str]
+
+# Set by the launch itself, because identity depends on them; or written elsewhere in the night file.
+TAKEN_FLAGS = {
+    "model": "is engine.model's",
+    "compilation-config": "is engine.compilation's",
+    "port": "is engine.port's",
+    "host": "is set by nightgate, which binds to loopback",
+    "uds": "is set by nightgate, which binds to loopback",
+    "served-model-name": "is set by nightgate, which puts its nonce there",
+    "api-key": "would lock nightgate out of the engine",
+    "config": "would hide flags from the night; write them here",
+}
+TAKEN_ENV = {"PYTHONPATH": "is set by nightgate; name folders in engine.plugin_paths"}
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def broken_rules(config: NightConfig) -> list[Problem]:
+    return [
+        *_night(config),
+        *_engine(config.engine),
+        *(problem for i, item in enumerate(config.try_first) for problem in _try_item(i, item, config.engine)),
+    ]
+
+
+def _night(config: NightConfig) -> Iterator[Problem]:
+    if not NIGHT_NAME.fullmatch(config.name):
+        yield ("name",), "must be 1 to 64 letters, digits, dots, dashes or underscores: it names the night's folder"
+    rule, limits = config.judge, config.limits
+    if rule.max_launch_pairs < rule.min_launch_pairs:
+        words = f"must be at least judge.min_launch_pairs ({rule.min_launch_pairs}), got {rule.max_launch_pairs}"
+        yield ("judge", "max_launch_pairs"), words
+    reserved = limits.report_reserve_s + limits.confirm_reserve_s
+    if reserved >= config.minutes * 60:
+        words = f"is {config.minutes:g}, all of it reserved ({reserved:g} s) for confirmation and report; give more"
+        yield ("minutes",), words
+
+
+def _engine(engine: EngineSettings) -> Iterator[Problem]:
+    for flag, value in engine.flags.items():
+        wrong = flag_problem(flag)
+        if wrong:
+            yield ("engine", "flags", flag), wrong
+        elif value is None:
+            yield ("engine", "flags", flag), "has no value; remove the key to leave the engine's default"
+    for name, text in engine.env.items():
+        wrong = env_problem(name)
+        if wrong:
+            yield ("engine", "env", name), wrong
+        elif "\0" in text:
+            yield ("engine", "env", name), "holds a NUL character, which no environment can carry"
+    for name, value in engine.compilation.items():
+        if value is None:
+            yield ("engine", "compilation", name), "has no value; remove the key to leave the engine's default"
+
+
+def _try_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Problem]:
+    key: KeyPath = ("try_first", i, "key")
+    now: JsonValue
+    if item.lever is Lever.ENGINE_FLAG:
+        wrong, now = flag_problem(item.key), engine.flags.get(item.key)
+    elif item.lever is Lever.ENVIRONMENT:
+        wrong, now = env_problem(item.key), engine.env.get(item.key)
+        if item.after is not None and not isinstance(item.after, str):
+            yield ("try_first", i, "after"), 'must be text, as environment values are; put it in quotes, e.g. "1"'
+    else:
+        wrong = None if item.key else "is empty; name a key of vLLM's compilation config"
+        now = engine.compilation.get(item.key)
+    if wrong:
+        yield key, wrong
+    elif item.after == now and type(item.after) is type(now):
+        shown = "not set" if now is None else f"{now} already"
+        yield ("try_first", i, "after"), f"changes nothing: {item.key} is {shown}"
+    if item.probe is not None and item.probe.kind == "log_line":
+        try:
+            re.compile(item.probe.pattern.replace("{after}", "0"))
+        except re.error as error:
+            yield ("try_first", i, "probe", "pattern"), f"is no regular expression: {error}"
+        if not item.probe.pattern:
+            yield ("try_first", i, "probe", "pattern"), "is empty; a log_line probe needs a regular expression"
+
+
+def flag_problem(flag: str) -> str | None:
+    """Flags are compared by name, so each has one spelling: long, lower case, dashes. None: it is spelled so."""
+    head, dot, rest = flag.partition(".")  # vLLM takes --kernel-config.moe_backend; below the dot its spelling counts
+    plain = head.lstrip("-").replace("_", "-")
+    if flag.startswith("-") or "_" in head:
+        return f"is written without leading dashes and with - for _: {plain}{dot}{rest}"
+    if plain in TAKEN_FLAGS:
+        return TAKEN_FLAGS[plain]
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]+", head):
+        return "is no long flag name; write for example max-num-seqs"
+    if head.startswith("no-"):
+        return f"is written {head.removeprefix('no-')}: false"
+    return None
+
+
+def env_problem(name: str) -> str | None:
+    if name in TAKEN_ENV:
+        return TAKEN_ENV[name]
+    return None if ENV_NAME.fullmatch(name) else "is no environment variable's name: letters, digits, underscores"
