@@ -20,7 +20,6 @@ from contracts import (
     LaunchRecord,
     Measurement,
     NightConfig,
-    VerdictWord,
 )
 from ledger import schema
 from ledger.clock import TimeShare, divide, seconds_between
@@ -60,7 +59,6 @@ class NightView(Frozen):
     stage: str | None = None
     stage_experiment: str | None = None
     stage_since: str | None = None
-    waiting_for: str | None = None  # the last line that said what goes on, in words
     time: TimeShare = TimeShare()
     baseline: schema.Baseline | None = None
     findings: dict[str, JsonValue] = {}
@@ -294,9 +292,7 @@ def _decide(view: NightView, data: schema.Kept | schema.Reverted, word: str) -> 
     return view.but(
         incumbent_spec_id=data.spec_id,
         incumbent_commit=data.commit,
-        tries=tuple(
-            t.model_copy(update=decided) if t.experiment.id == data.experiment_id else t for t in view.tries
-        ),
+        tries=tuple(t.model_copy(update=decided) if t.experiment.id == data.experiment_id else t for t in view.tries),
     )
 
 
@@ -349,5 +345,3 @@ _STEPS: dict[str, Callable[[NightView, Any, str], NightView]] = {
     "warned": _warned,
     "night_finished": _finished,
 }
-
-GOOD = frozenset({VerdictWord.KEEP})
