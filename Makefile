@@ -1,0 +1,37 @@
+# nightgate: set up, check, run. `make` alone says what there is.
+.DEFAULT_GOAL := help
+.PHONY: help night test quick lint setup relock clean
+
+PYTHON ?= python3
+# What mypy checks; a room that a checkout does not have is left out.
+ROOMS := $(wildcard agents judge accuracy_gate engine cards kernels ledger upstream setup contracts.py run_night.py)
+
+help:
+	@echo "make night   set up, then the embedded night: a real vLLM on whatever this machine has, to a report"
+	@echo "make test    set up, then ruff, mypy and every test (starts real engines)"
+	@echo "make quick   the same without the tests that start a real engine"
+	@echo "make lint    set up, then ruff and mypy"
+	@echo "make setup   set up only: .venv, .models and, where no GPU engine is found, .venv-engine (about 5 GB)"
+	@echo "make clean   remove what set-up made"
+
+night: setup
+	.venv/bin/python run_night.py configs/nights/first_night.yaml
+
+test: lint
+	.venv/bin/python -m pytest
+
+quick: lint
+	.venv/bin/python -m pytest -m "not real_engine"
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/mypy $(ROOMS)
+
+setup:
+	@$(PYTHON) -m setup.install
+
+relock:
+	@PYTHON=$(PYTHON) setup/relock.sh
+
+clean:
+	rm -rf .venv .venv-engine .models .stamps .engine-python
