@@ -1,0 +1,62 @@
+"""What the readers may look at: all that is known about tonight before the first experiment, and nothing to alter."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import JsonValue
+
+from agents.research.knobs import Knobs
+from contracts import Card, EngineSpec, Evidence, Frozen, Hypothesis, TryItem, Workload
+
+
+class Dossier(Frozen):
+    """`profile` holds the engine's own counters under tonight's workload, means and peaks over the A/A runs:
+    running_mean, running_peak, waiting_mean, waiting_peak (requests), kv_usage_peak (0 to 1), preemptions, and what
+    else there was. A missing counter is absent."""
+
+    spec: EngineSpec  # the incumbent
+    knobs: Knobs
+    workload: Workload
+    card: Card
+    profile: dict[str, JsonValue] = {}
+    model_config_json: dict[str, JsonValue] = {}  # the model's config.json
+    realised: dict[str, JsonValue] = {}  # what the engine says that it runs with
+    try_first: tuple[TryItem, ...] = ()
+    refused_before: tuple[str, ...] = ()  # change ids refused on this stack
+    priors: tuple[str, ...] = ()  # paths of configs/priors/*.yaml
+    pair_s: float | None = None  # what one launch pair took tonight
+
+    def counter(self, name: str) -> float | None:
+        """A counter of the profile, or None where it was not seen."""
+        value = self.profile.get(name)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def cost_s(self, compiles: bool = False) -> float:
+        """Expected card time of one experiment: two launch pairs. 75 s a pair where tonight has not measured one (two
+        eager starts of 20 s and runs; 2-core x86, vLLM 0.32.0, 2026-11-29). A compiled engine starts 45 to 65 s
+        later than an eager one there, in each of two launches."""
+        return 2 * (self.pair_s or 75.0) + (2 * 55.0 if compiles else 0.0)
+
+    def improves(self) -> str:
+        """The family of tonight's objective."""
+        return family(self.workload.objective.metric)
+
+
+def family(metric: str) -> str:
+    """throughput, ttft, tpot or e2e."""
+    for name, starts in (("ttft", ("ttft",)), ("tpot", ("tpot", "itl")), ("e2e", ("e2e",))):
+        if metric.startswith(starts):
+            return name
+    return "throughput"
+
+
+def scored(h: Hypothesis) -> Hypothesis:
+    """With the predicted gain capped by its bound and score = log(gain) * probability / cost_s."""
+    gain = min(h.predicted_gain, h.bound) if h.bound is not None else h.predicted_gain
+    return h.model_copy(update={"predicted_gain": gain, "score": math.log(gain) * h.probability / h.cost_s})
+
+
+def holds(dossier: Dossier, what: str, value: JsonValue) -> Evidence:
+    """Evidence that tonight's engine configuration holds a value."""
+    return Evidence(source="tonight's engine configuration", detail=f"{what} = {value!r}")

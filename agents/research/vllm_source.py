@@ -1,0 +1,188 @@
+"""Reads vLLM's knobs out of its Python source, without importing it.
+
+How vLLM builds its command line (the same in 0.26 to 0.33): every `add_argument("--x", **some_kwargs["field"])` in
+engine/arg_utils.py takes type and default from a field of a configuration class in config/*.py; the front end's flags
+are the fields of the *FrontendArgs classes; envs.py has a dictionary of all environment variables and, under
+TYPE_CHECKING, their types and defaults. A file that does not parse costs its own knobs only.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agents.research.knobs import Knob, Knobs, KnobsError
+from agents.research.source_tree import SourceTree, last_name, short
+
+
+def knobs_from_source(package: Path) -> Knobs:
+    """`package` is a folder named vllm: installed, unpacked or checked out. Raises KnobsError where it has no flags."""
+    source = SourceTree(package)
+    for path in sorted((package / "config").glob("*.py")):
+        source.parse(path)
+    arguments = source.parse(package / "engine" / "arg_utils.py")
+    if arguments is None:
+        raise KnobsError(f"{package}/engine/arg_utils.py cannot be parsed; reinstall vLLM, or report its version")
+    found = _flags(source, arguments, "engine/arg_utils.py")
+    for path in sorted(package.glob("entrypoints/**/cli_args.py")):
+        tree = source.parse(path)
+        if tree is not None:
+            more = _flags(source, tree, path.relative_to(package).as_posix())
+            found = _Flags(more.knobs | found.knobs, more.aliases | found.aliases, found.owners)
+    for name in [n for n in source.classes if n.endswith("FrontendArgs")]:
+        for key, (where, node) in source.fields(name).items():
+            dashed = key.replace("_", "-")
+            found.knobs.setdefault(dashed, source.knob(dashed, node.annotation, node.value, where))
+    return Knobs(
+        version=_version(package),
+        path=str(package),
+        flags=found.knobs,
+        aliases=found.aliases,
+        env=_environment(source, package / "envs.py"),
+        compilation={
+            key: source.knob(key, node.annotation, node.value, where)
+            for key, (where, node) in source.fields("CompilationConfig").items()
+        },
+        flag_keys={flag: tuple(source.fields(owner)) for flag, owner in found.owners.items() if source.fields(owner)},
+    )
+
+
+@dataclass
+class _Flags:
+    """What the add_argument calls of one module say."""
+
+    knobs: dict[str, Knob] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)  # of JSON flags: the class that reads the JSON
+
+
+def _flags(source: SourceTree, tree: ast.Module, file: str) -> _Flags:
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    kwargs_class = _kwargs_classes(tree)
+    own_defaults = source.fields("EngineArgs") | source.fields("AsyncEngineArgs")
+    found = _Flags()
+    for call in calls:
+        spellings = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        long = [s[2:] for s in spellings if s.startswith("--")]
+        if last_name(call.func) != "add_argument" or not long:
+            continue
+        name = long[0]
+        knob = Knob(name=name, source=f"{file}:{call.lineno}")
+        fed = _fed_from(call, kwargs_class)
+        if fed and fed[1] in source.fields(fed[0]):
+            spot, node = source.fields(fed[0])[fed[1]]
+            knob = source.knob(name, node.annotation, node.value, spot)
+            for class_name, _ in source.types(node.annotation):
+                if class_name in source.classes and source.is_dataclass(class_name):
+                    found.owners[name] = class_name
+        knob = _explicit(source, knob, {k.arg: k.value for k in call.keywords if k.arg} | _inline(call))
+        own = own_defaults.get(name.replace("-", "_"))
+        if own and not knob.default_known:  # what EngineArgs itself says, where the class does not say it plainly
+            known, value = source.value(own[1].value)
+            text = knob.default_text or short(own[1].value)
+            knob = knob.model_copy(update={"default": value, "default_known": known, "default_text": text})
+        found.knobs.setdefault(name, knob)
+        found.aliases |= {other.lstrip("-"): name for other in spellings if other.lstrip("-") != name}
+    return found
+
+
+def _kwargs_classes(tree: ast.Module) -> dict[str, str]:
+    """Of `x_kwargs = get_kwargs(Class)` the class; of `x_kwargs = get_kwargs(Class)["field"]` "Class.field"."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
+            continue
+        value, key = node.value, ""
+        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+            key, value = f".{value.slice.value!s}", value.value
+        if isinstance(value, ast.Call) and last_name(value.func) == "get_kwargs" and value.args:
+            found[node.targets[0].id] = last_name(value.args[0]) + key
+    return found
+
+
+def _fed_from(call: ast.Call, kwargs_class: dict[str, str]) -> tuple[str, str] | None:
+    """(class, field) of `**x_kwargs["field"]`, also inside `**{**x_kwargs["field"], "default": None}`."""
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            continue
+        for node in ast.walk(keyword.value):
+            if (
+                isinstance(node, ast.Subscript)
+                and isinstance(node.value, ast.Name)
+                and isinstance(node.slice, ast.Constant)
+                and node.value.id in kwargs_class
+            ):
+                return kwargs_class[node.value.id], str(node.slice.value)
+        if isinstance(keyword.value, ast.Name) and "." in (whole := kwargs_class.get(keyword.value.id, "")):
+            owner, _, name = whole.partition(".")
+            return owner, name
+    return None
+
+
+def _inline(call: ast.Call) -> dict[str, ast.expr]:
+    """The explicit keys of `**{**..., "default": None}`."""
+    found: dict[str, ast.expr] = {}
+    for keyword in call.keywords:
+        if keyword.arg is None and isinstance(keyword.value, ast.Dict):
+            for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    found[str(key.value)] = value
+    return found
+
+
+def _explicit(source: SourceTree, knob: Knob, given: dict[str, ast.expr]) -> Knob:
+    update: dict[str, Any] = {}
+    if "default" in given:
+        known, value = source.value(given["default"])
+        update |= {"default": value, "default_known": known, "default_text": short(given["default"])}
+        update["optional"] = knob.optional or (known and value is None)
+    action = ast.unparse(given["action"]) if "action" in given else ""
+    if "store_" in action or "BooleanOptionalAction" in action:
+        update["kind"] = "bool"
+    elif knob.kind == "any" and "type" in given:
+        update["kind"] = {"int": "int", "float": "float", "str": "str"}.get(last_name(given["type"]), "any")
+    return knob.model_copy(update=update)
+
+
+def _environment(source: SourceTree, path: Path) -> dict[str, Knob]:
+    tree = source.parse(path)
+    if tree is None:
+        return {}
+    declared = {
+        node.target.id: node
+        for block in tree.body
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for node in block.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    found: dict[str, Knob] = {}
+    for table in ast.walk(tree):
+        if not isinstance(table, ast.Assign | ast.AnnAssign) or not isinstance(table.value, ast.Dict):
+            continue
+        target: ast.expr = table.targets[0] if isinstance(table, ast.Assign) else table.target
+        if last_name(target) != "environment_variables":
+            continue
+        for key, getter in zip(table.value.keys, table.value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                node = declared.get(key.value)
+                where = f"envs.py:{key.lineno}"
+                knob = source.knob(key.value, node.annotation if node else None, node.value if node else None, where)
+                found[key.value] = knob.model_copy(update={"default_text": knob.default_text or short(getter)})
+    return found
+
+
+def _version(package: Path) -> str:
+    for name in ("_version.py", "version.py"):
+        try:
+            text = (package / name).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        match = re.search(r"^(?:__version__|version)\b[^\n]*?['\"](\d[^'\"]*)['\"]", text, re.MULTILINE)
+        if match:
+            return match.group(1)
+    for info in sorted(package.parent.glob("vllm*-*.dist-info")):
+        return info.name.removesuffix(".dist-info").split("-", 1)[1]
+    return "unknown"

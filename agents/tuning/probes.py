@@ -1,0 +1,210 @@
+"""How to see that a change is really in use, and whether it was seen. Accepted is not used.
+
+configs/probes/vllm.yaml says, by lever, key and value, what an engine does differently once the change is in it: a
+line that the engine itself writes further down (not the list of arguments that its server accepted), or more requests
+running at a time than before. Present in one arm and absent in the other, or there is no measurement.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import JsonValue, ValidationError
+
+from agents.research.knobs import Knobs
+from agents.strict_yaml import YamlProblem, read_yaml
+from agents.tuning.apply import same
+from contracts import Change, Frozen, Lever, Measurement, PathEvidence, Probe
+
+FILE = Path(__file__).resolve().parents[2] / "configs" / "probes" / "vllm.yaml"
+
+# What the API server was asked for. It shows every flag that the parser took, also those without any effect.
+_ACCEPTED = ("non-default args:", "args: Namespace(", "vllm serve ")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LINE_SHOWN = 240
+
+
+class ProbesError(ValueError):
+    """The probes file cannot be used. One line."""
+
+
+class ProbeRule(Frozen):
+    """A Probe and when it applies. `before` and `after` are lists of values (null: not set); without one, any value."""
+
+    lever: Lever
+    key: str
+    before: tuple[JsonValue, ...] | None = None
+    after: tuple[JsonValue, ...] | None = None
+    vllm: str | None = None  # PEP 440 range
+    kind: Literal["log_line", "peak_running"]
+    pattern: str = ""  # {after}, {before}, {after.method}: the values, as plain text
+    present_in: Literal["B", "A"] = "B"
+    source: str
+
+
+@functools.lru_cache(maxsize=4)
+def rules(path: Path = FILE) -> tuple[ProbeRule, ...]:
+    """Raises ProbesError."""
+    try:
+        raw: Any = read_yaml(path).data
+        return tuple(ProbeRule.model_validate(entry) for entry in raw["probes"])
+    except YamlProblem as problem:
+        raise ProbesError(problem.lines[0]) from None
+    except (KeyError, TypeError):
+        raise ProbesError(f"{path} must hold a list called probes") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ProbesError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def probe_for(change: Change, knobs: Knobs) -> Probe:
+    """The first rule that fits, with the change's values put into its pattern; kind "none" where there is none."""
+    for rule in rules():
+        if (rule.lever, rule.key) != (change.lever, change.key) or not _covers(rule.vllm, knobs.version):
+            continue
+        if not (_among(change.before, rule.before) and _among(change.after, rule.after)):
+            continue
+        pattern = _filled(rule.pattern, change)
+        if pattern is not None:
+            return Probe(kind=rule.kind, pattern=pattern, present_in=rule.present_in, source=rule.source)
+    return Probe(kind="none", source=f"{FILE.name} has no rule for {change}")
+
+
+def judge_path(
+    change: Change,
+    probe: Probe,
+    log_a: str,
+    log_b: str,
+    measurements_a: Iterable[Measurement] = (),
+    measurements_b: Iterable[Measurement] = (),
+) -> PathEvidence:
+    """Pure. `log_a` is the incumbent's log, `log_b` the changed engine's, both from their starts."""
+    if probe.kind == "none":
+        return PathEvidence(outcome="unknown", probe=probe, reason=f"no way known to see {change.key} in use")
+    if probe.kind == "peak_running":
+        return _judge_peak(change, probe, list(measurements_a), list(measurements_b))
+    return _judge_lines(change, probe, log_a, log_b)
+
+
+# --- log lines ---
+
+
+def _judge_lines(change: Change, probe: Probe, log_a: str, log_b: str) -> PathEvidence:
+    filled = _filled(probe.pattern, change)  # a night file's own probe may hold {after} still
+    try:
+        pattern = re.compile(filled or "")
+    except re.error as error:
+        reason = f"the probe's pattern is no regular expression: {error}"
+        return PathEvidence(outcome="unknown", probe=probe, reason=reason)
+    if not filled:
+        return PathEvidence(outcome="unknown", probe=probe, reason="the probe has no pattern that fits this value")
+    for name, log in (("A", log_a), ("B", log_b)):
+        if not log.strip():
+            return PathEvidence(outcome="unknown", probe=probe, reason=f"there is no log of arm {name} to look at")
+    a, b = _seen(pattern, log_a), _seen(pattern, log_b)
+    here, there = (b, a) if probe.present_in == "B" else (a, b)
+    other = "A" if probe.present_in == "B" else "B"
+    if here and not there:
+        outcome: Literal["proven", "absent"] = "proven"
+        reason = f"only arm {probe.present_in} writes: {here}"
+    elif here:
+        outcome, reason = "absent", f"both arms write: {here}; so they do the same, whatever {change.key} says"
+    elif there:
+        outcome, reason = "absent", f"the wrong arm ({other}) writes: {there}"
+    else:
+        outcome = "absent"
+        reason = f"accepted but not in use: no line like /{filled}/ in the log of arm {probe.present_in}"
+    return PathEvidence(outcome=outcome, probe=probe, seen_in_a=a, seen_in_b=b, reason=reason)
+
+
+def _seen(pattern: re.Pattern[str], log: str) -> str | None:
+    """The first line that matches, around the match, without the lines that only repeat what was asked for."""
+    for raw in log.splitlines():
+        line = _COLOUR.sub("", raw)
+        if any(marker in line for marker in _ACCEPTED):
+            continue
+        match = pattern.search(line)
+        if match:
+            start = max(match.start() - _LINE_SHOWN // 2, 0) if len(line) > _LINE_SHOWN else 0
+            return line[start : start + _LINE_SHOWN].strip()
+    return None
+
+
+# --- requests running at a time ---
+
+
+def _judge_peak(change: Change, probe: Probe, a: list[Measurement], b: list[Measurement]) -> PathEvidence:
+    """Raising a limit is seen when more run than the old one allowed; lowering it, when no more run than the new one
+    allows where more did before. Peaks are of the gauge vllm:num_requests_running."""
+    peak_a, peak_b = _peak(a), _peak(b)
+    old, new = _whole(change.before), _whole(change.after)
+    shown = {"seen_in_a": _say(peak_a), "seen_in_b": _say(peak_b)}
+    if peak_a is None or peak_b is None:
+        missing = "A" if peak_a is None else "B"
+        reason = f"how many ran at a time in arm {missing} was not seen"
+        return PathEvidence(outcome="unknown", probe=probe, reason=reason, **shown)
+    outcome: Literal["proven", "absent", "unknown"]
+    lowered = new is not None and (old is None or new < old)
+    if old is not None and not lowered:
+        if peak_b > old >= peak_a:
+            outcome, reason = "proven", f"{peak_b:g} requests ran at a time, the old limit allowed {old}"
+        else:
+            outcome, reason = "absent", f"no more ran at a time than {old} in arm B (A {peak_a:g}, B {peak_b:g})"
+    elif new is not None:
+        if peak_a > new >= peak_b:
+            outcome, reason = "proven", f"at most {peak_b:g} ran at a time, {peak_a:g} before"
+        else:
+            outcome, reason = "absent", f"the new limit {new} was never in the way (A {peak_a:g}, B {peak_b:g})"
+    else:
+        outcome, reason = "unknown", "neither limit is a number"
+    return PathEvidence(outcome=outcome, probe=probe, reason=reason, **shown)
+
+
+def _peak(runs: list[Measurement]) -> float | None:
+    values = [m.conditions.get("running_peak") for m in runs]
+    found = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    return max(found) if found else None
+
+
+def _say(peak: float | None) -> str | None:
+    return None if peak is None else f"{peak:g} requests at a time"
+
+
+def _whole(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# --- rules ---
+
+
+def _among(value: JsonValue, wanted: tuple[JsonValue, ...] | None) -> bool:
+    return wanted is None or any(same(value, w) for w in wanted)
+
+
+def _covers(wanted: str | None, version: str) -> bool:
+    if wanted is None:
+        return True
+    try:
+        return SpecifierSet(wanted).contains(Version(version), prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return False
+
+
+def _filled(pattern: str, change: Change) -> str | None:
+    """The pattern with {after}, {before}, {after.key} replaced by their values, escaped; None where one is missing."""
+    holes = re.compile(r"\{(before|after)((?:\.\w+)*)\}")
+    values: dict[str, JsonValue] = {"before": change.before, "after": change.after}
+    for side, path in set(holes.findall(pattern)):
+        value = values[side]
+        for key in path.split(".")[1:]:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is None or isinstance(value, dict | list):
+            return None
+        pattern = pattern.replace("{" + side + path + "}", re.escape(str(value)))
+    return pattern
