@@ -1,4 +1,4 @@
-"""Whole made-up nights for tests (see made_up.py): with every verdict, killed, interrupted, running, fruitless, broken."""
+"""Whole made-up nights for tests (see made_up.py): every verdict, killed, interrupted, running, fruitless, broken."""
 
 from __future__ import annotations
 

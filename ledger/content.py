@@ -1,0 +1,269 @@
+"""What the report says, as data for its templates: the view in words and formatted numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from contracts import Measurement, Verdict
+from ledger import words
+from ledger.forest import axis
+from ledger.view import NightView, Try, medians
+from ledger.words import between, change_words, clean, duration, gibibytes, metric_words, number, percent, times
+
+TAIL_LINES = 12  # of an engine's log; the whole log is under artifacts/
+
+
+def content(view: NightView, night: str) -> dict[str, Any]:
+    """Everything that report.html.j2 and report.md.j2 print, in words and formatted numbers."""
+    rows = [_row(view, t) for t in view.tries]
+    verdicts = [t.experiment.verdict for t in view.tries if t.experiment.verdict]
+    if view.confirmed:
+        verdicts.append(view.confirmed.verdict)
+    scale = axis(verdicts, view.config.judge.smallest_gain if view.config else None)
+    for row in rows:
+        row["mark"] = scale.mark(row["verdict"]) if row["verdict"] else None
+    return {
+        "night": night,
+        "view": view,
+        "headline": words.headline(view),
+        "state": words.state_words(view),
+        "stand_in": words.stand_in(view),
+        "traps": words.traps(view),
+        "measured_on": _measured_on(view),
+        "before_after": _before_after(view),
+        "stock_words": _stock_words(view),
+        "rows": rows,
+        "kept": _kept(view),
+        "place": _place(view),
+        "axis": scale,
+        "confirmed_mark": scale.mark(view.confirmed.verdict) if view.confirmed else None,
+        "confirmed_ratio": times(view.confirmed.verdict.ratio) if view.confirmed else "–",
+        "hypotheses": _hypotheses(view),
+        "noise": _noise_words(view),
+        "shares": _shares(view),
+        "trouble": _trouble(view),
+        "failures": [_failure(view, f) for f in view.failures],
+        "confirm_gates": view.confirmed.gates if view.confirmed else (),
+    }
+
+
+def _row(view: NightView, t: Try) -> dict[str, Any]:
+    e, change = t.experiment, t.experiment.hypothesis.change
+    verdict = e.verdict
+    return {
+        "id": e.id,
+        "number": t.number,
+        "started_at": t.started_at,
+        "change": change_words(change),
+        "lever": words.LEVER_WORDS[change.lever],
+        "planted": e.hypothesis.planted,
+        "kept": e.id in view.kept_ids,
+        "verdict": verdict,
+        "word": words.word_of(e),
+        "reason": clean(verdict.reason) if verdict else _not_judged(view),
+        "ratio": times(verdict.ratio if verdict else None),
+        "interval": between(verdict.interval if verdict else None),
+        "confidence": percent(verdict.confidence if verdict else None),
+        "metric": (verdict.metric if verdict else None) or view.metric,
+        "launch_pairs": verdict.launch_pairs if verdict else 0,
+        "arms": _arms_words(view, e.measurements, verdict),
+        "gates": e.gates,
+        "path": e.path_evidence,
+        "seconds": words.try_seconds(t),
+        "why": e.hypothesis.why,
+        "proposer": e.hypothesis.proposer,
+        "predicted": times(e.hypothesis.predicted_gain),
+    }
+
+
+def _not_judged(view: NightView) -> str:
+    if view.running and not view.interrupted:
+        return "in flight: no verdict yet"
+    return "in flight when the night ended: no verdict"
+
+
+def _arms_words(view: NightView, runs: tuple[Measurement, ...], verdict: Verdict | None) -> str:
+    """Medians of both arms on the objective's metric and on each limited one, and how many runs were void."""
+    if not runs:
+        return "not measured"
+    by_arm = {arm: medians(m for m in runs if m.arm == arm) for arm in ("A", "B")}
+    limits = view.config.workload.objective.limits if view.config else ()
+    names = dict.fromkeys(
+        (verdict.metric if verdict and verdict.metric else view.metric, *(lim.metric for lim in limits))
+    )
+    parts = [
+        f"{metric_words(name)} {number(by_arm['A'].get(name))} → {number(by_arm['B'].get(name))}"
+        for name in names
+        if name in by_arm["A"] or name in by_arm["B"]
+    ]
+    void = sum(1 for m in runs if m.void_reasons)
+    parts.append(f"{len(runs)} runs" + (f", {void} void" if void else ""))
+    return "; ".join(parts)
+
+
+def _measured_on(view: NightView) -> list[tuple[str, str]]:
+    card, config = view.card, view.config
+    told: list[tuple[str, str]] = []
+    if card:
+        place = f" at {card.pci_address}" if card.pci_address else ""
+        unit = "cores" if card.kind == "cpu" else "compute units"
+        told.append(
+            ("Card", f"{card.name} ({card.arch}){place}, {card.compute_units} {unit}, {gibibytes(card.memory_bytes)}")
+        )
+    if config:
+        told.append(("Model", Path(config.engine.model).name or config.engine.model))
+        w = config.workload
+        load = f"{w.concurrency} streams" if w.concurrency else f"{number(w.rate_per_s)} requests/s (Poisson)"
+        told.append(
+            (
+                "Workload",
+                f"{w.name}: {load}, {w.input_tokens[0]} to {w.input_tokens[1]} tokens in, "
+                f"{w.output_tokens[0]} to {w.output_tokens[1]} out, {w.requests} requests a run",
+            )
+        )
+        limits = ", ".join(f"{metric_words(x.metric)} at most {number(x.at_most)}" for x in w.objective.limits)
+        told.append(("Objective", metric_words(w.objective.metric) + (f", while {limits}" if limits else "")))
+    told.append(("Time", words.span(view)))
+    software = [f"{'vLLM' if k == 'vllm' else k} {v}" for k, v in sorted(view.versions.items(), key=_vllm_first) if v]
+    told.append(("Software", ", ".join(software) or "–"))
+    return [(label, clean(text)) for label, text in told]
+
+
+def _place(view: NightView) -> str:
+    """Where and on what, in one line under the headline."""
+    parts = [
+        f"{view.card.name} ({view.card.arch})" if view.card else None,
+        f"vLLM {view.versions['vllm']}" if view.versions.get("vllm") else None,
+        Path(view.config.engine.model).name if view.config else None,
+        words.date_time(view.started_at)[:10],
+    ]
+    return clean(" · ".join(part for part in parts if part))
+
+
+def _kept(view: NightView) -> list[dict[str, Any]]:
+    """Each kept change, and where the incumbent stood then: the baseline times the ratios so far, an estimate."""
+    start = view.baseline.metrics.get(view.metric) if view.baseline else None
+    rows, gain = [], 1.0
+    for t in view.kept:
+        ratio = t.experiment.verdict.ratio if t.experiment.verdict else None
+        gain *= ratio or 1.0
+        level = None if start is None else start / gain if words.lower_is_better(view.metric) else start * gain
+        then = "" if level is None else f"; incumbent then at about {number(level)} {metric_words(view.metric)}"
+        rows.append(_row(view, t) | {"then": then})
+    return rows
+
+
+def _vllm_first(item: tuple[str, str | None]) -> tuple[bool, str]:
+    return item[0] != "vllm", item[0]
+
+
+def _before_after(view: NightView) -> list[dict[str, str]]:
+    """The confirmation's medians, the objective's metric first. Without a confirmation: the baseline alone."""
+    confirmed = view.confirmed
+    base = confirmed.base if confirmed else view.baseline.metrics if view.baseline else {}
+    final = confirmed.final if confirmed else {}
+    stock = (confirmed.stock or {}) if confirmed else {}
+    names = sorted({*base, *final}, key=lambda name: (name != view.metric, name))
+    return [
+        {
+            "metric": metric_words(name),
+            "base": number(base.get(name)),
+            "final": number(final.get(name)),
+            "stock": number(stock.get(name)),
+        }
+        for name in names
+        if base.get(name) is not None or final.get(name) is not None
+    ]
+
+
+def _stock_words(view: NightView) -> str | None:
+    """How much of the gain only undoes flags that somebody had set."""
+    if not view.confirmed or not view.confirmed.stock:
+        return None
+    stock, final = view.confirmed.stock.get(view.metric), view.confirmed.final.get(view.metric)
+    if not stock or not final:
+        return None
+    ratio = stock / final if words.lower_is_better(view.metric) else final / stock
+    return (
+        f"The engine's own defaults, launched once and not judged, reached {number(stock)} "
+        f"{metric_words(view.metric)}; the final stack is {times(ratio)} of that."
+    )
+
+
+def _hypotheses(view: NightView) -> list[dict[str, Any]]:
+    tried = {t.experiment.hypothesis.id: t for t in view.tries}
+    return [
+        {
+            "change": change_words(h.change),
+            "planted": h.planted,
+            "proposer": h.proposer,
+            "predicted": times(h.predicted_gain),
+            "bound": times(h.bound) if h.bound else "–",
+            "chance": percent(h.probability),
+            "cost": duration(h.cost_s),
+            "score": f"{1000 * h.score:.2f}",
+            "why": clean(h.why),
+            "evidence": [(clean(x.source), clean(x.detail)) for x in h.evidence],
+            "became": words.word_of(tried[h.id].experiment) if h.id in tried else "not tried",
+        }
+        for h in view.hypotheses
+    ]
+
+
+def _noise_words(view: NightView) -> dict[str, Any] | None:
+    if view.baseline is None:
+        return None
+    noise = view.baseline.noise
+    repeat = [
+        f"{mode}: {'the same tokens in fresh processes' if same else 'tokens differ between fresh processes'}"
+        for mode, same in noise.tokens_repeat.items()
+    ]
+    return {
+        "metric": metric_words(noise.metric),
+        "launch": percent(noise.launch_sd),
+        "df": noise.launch_df,
+        "run": percent(noise.run_sd),
+        "pairs": ", ".join(f"{100 * p:+.1f} %".replace("-", "−") for p in noise.pairs),
+        "repeat": repeat,
+        "gate_mode": view.baseline.gate_mode,
+        "arms": view.baseline.arms,
+        "arms_reason": clean(view.baseline.arms_reason),
+    }
+
+
+def _shares(view: NightView) -> list[dict[str, Any]]:
+    share = view.time.shares()
+    return [
+        {"key": key, "label": label, "seconds": getattr(view.time, key), "share": share[key]}
+        for key, label in (
+            ("measurements_and_gates", "measurements and gates"),
+            ("engine_starts", "engine starts and stops"),
+            ("rest", "everything else"),
+        )
+    ]
+
+
+def _trouble(view: NightView) -> list[tuple[str, str]]:
+    """What a reader should know went not as planned: label, words."""
+    told = [("lost", word) for word in view.lost]
+    for resumed in view.resumed:
+        ended = f"; ended our own engines {', '.join(map(str, resumed.ended_orphans))}" if resumed.ended_orphans else ""
+        told.append(("resumed", f"at {resumed.at_stage or 'the start'}{ended}"))
+    if view.interrupted:
+        told.append(("interrupted", view.interrupted))
+    told += [("warning", message) for message in view.warned]
+    told += [("unread", f"lines of kind {kind}: written by a newer version") for kind in view.unknown_kinds]
+    return [(label, clean(text)) for label, text in told]
+
+
+def _failure(view: NightView, failed: Any) -> dict[str, Any]:
+    t = view.of(failed.experiment_id) if failed.experiment_id else None
+    return {
+        "launch_id": failed.launch_id,
+        "what": change_words(t.experiment.hypothesis.change) if t else "baseline or confirmation",
+        "kind": failed.failure.kind.replace("_", " "),
+        "reason": clean(failed.failure.reason),
+        "seconds": duration(failed.seconds),
+        "tail": [clean(line) for line in failed.failure.log_tail[-TAIL_LINES:]],
+    }

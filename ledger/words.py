@@ -1,0 +1,201 @@
+"""How numbers and outcomes are said to a person. Shared by the reports, the live screen and the log lines."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from contracts import Change, Experiment, Frozen, Lever, Measurement, VerdictWord
+from ledger.clock import seconds_between
+from ledger.view import NightView, Try
+
+_UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+LEVER_WORDS = {
+    Lever.ENGINE_FLAG: "engine flag",
+    Lever.ENVIRONMENT: "environment",
+    Lever.COMPILATION: "compilation config",
+}
+
+
+class Headline(Frozen):
+    """The first thing that a reader sees."""
+
+    confirmed: bool
+    title: str
+    detail: str
+
+
+def clean(text: str) -> str:
+    """Without colours, bells and other control characters: an engine's log is not ours to trust on a terminal."""
+    return _UNPRINTABLE.sub("", text)
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop; a name like max-num-seqs at its start stays as it is."""
+    text = clean(text).strip()
+    first = text.split(" ", 1)[0]
+    if first.isalpha() and first.islower():
+        text = text[0].upper() + text[1:]
+    return text if not text or text[-1] in ".!?" else text + "."
+
+
+def times(ratio: float | None) -> str:
+    """1.76x as 1.76×; three decimals where two would hide the difference."""
+    if ratio is None:
+        return "–"
+    return f"{ratio:.3f}×" if 0.8 < ratio < 1.2 else f"{ratio:.2f}×" if ratio < 100 else f"{ratio:.3g}×"
+
+
+def between(interval: tuple[float, float] | None) -> str:
+    return "–" if interval is None else f"{times(interval[0])} to {times(interval[1])}"
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}".rstrip("0").rstrip(".") + " %"
+
+
+def number(value: float | None) -> str:
+    """Three or four significant digits, without an exponent."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 90:
+        return f"{whole} s"
+    if whole < 90 * 60:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def gibibytes(size: int | None) -> str:
+    return "–" if size is None else f"{size / (1 << 30):.1f} GiB"
+
+
+def metric_words(name: str) -> str:
+    """output_tokens_per_s as "output tokens/s", ttft_ms_p50 as "TTFT p50 in ms"."""
+    latency = re.fullmatch(r"(\w+?)_ms(?:_(p\d+|mean|median))?", name)
+    if latency:
+        what = latency[1].upper() if len(latency[1]) <= 4 and latency[1] != "e2e" else latency[1]
+        return f"{what} {latency[2]} in ms" if latency[2] else f"{what} in ms"
+    return name.replace("_per_s", "/s").replace("_", " ")
+
+
+def lower_is_better(name: str) -> bool:
+    return bool(re.search(r"_ms(_|$)", name))
+
+
+def change_words(change: Change) -> str:
+    """`enforce-eager: true → default`, without the lever."""
+    before, after = _shown(change.before), _shown(change.after)
+    return clean(f"{change.key}: {before} → {after}")
+
+
+def _shown(value: object) -> str:
+    return "default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def clock_time(at: str | None) -> str:
+    """Local to nobody: UTC, to the minute."""
+    return "–" if at is None else datetime.fromisoformat(at).astimezone(UTC).strftime("%H:%M")
+
+
+def date_time(at: str | None) -> str:
+    return "–" if at is None else datetime.fromisoformat(at).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def stand_in(view: NightView) -> str | None:
+    """What called itself a stand-in, or None: then an engine said its real version."""
+    said = [value for value in view.versions.values() if value]
+    launches = (*view.launches, *(launch for e in view.experiments for launch in e.launches))
+    said += [value for launch in launches for value in launch.realised.values() if isinstance(value, str)]
+    return next((text for text in said if re.search(r"stand[-_ ]?in\b", text, re.IGNORECASE)), None)
+
+
+def state_words(view: NightView) -> str:
+    """Where the night is, as one clause."""
+    if view.finish is None:
+        if view.interrupted:
+            return f"stopping ({view.interrupted})"
+        return f"no end was written: running, or killed after {date_time(view.last_at)}"
+    how = {
+        "done": "ran to its end",
+        "budget": "ended with its time",
+        "interrupted": "was interrupted",
+        "problem": "ended with a problem",
+    }[view.finish.outcome]
+    return f"{how}: {view.finish.reason}"
+
+
+def gain_words(metric: str, ratio: float | None) -> str:
+    """2.03× output tokens/s, or TTFT p50 1.30× better."""
+    if lower_is_better(metric):
+        return f"{metric_words(metric).removesuffix(' in ms')} {times(ratio)} better"
+    return f"{times(ratio)} {metric_words(metric)}"
+
+
+def headline(view: NightView) -> Headline:
+    """The confirmed number, or plainly that there is none and why."""
+    verdict = view.confirmed.verdict if view.confirmed else None
+    if verdict and verdict.word == VerdictWord.KEEP and verdict.ratio is not None:
+        metric = verdict.metric or view.metric
+        return Headline(confirmed=True, title=f"{gain_words(metric, verdict.ratio)}, confirmed", detail=verdict.reason)
+    return Headline(confirmed=False, title="Nothing confirmed", detail=_why_nothing(view))
+
+
+def _why_nothing(view: NightView) -> str:
+    if view.confirmed:
+        return f"The kept changes did not hold on fresh launches: {view.confirmed.verdict.reason}"
+    count = len(view.kept)
+    kept = f"{count} change{' was' if count == 1 else 's were'} kept on the way"
+    unclaimed = f"{kept}, but not confirmed on fresh launches, so no gain is claimed."
+    if view.finish is None:
+        return f"The night has not ended. {unclaimed}" if view.kept else "The night has not ended."
+    how = state_words(view)
+    if view.kept:
+        return f"The night {how}. {unclaimed}"
+    tried = sum(1 for e in view.experiments if e.verdict)
+    if not tried:
+        return f"The night {how}. No change was judged."
+    changes = f"{tried} change{'' if tried == 1 else 's'}"
+    return f"The night {how}. {changes} tried, none was worth keeping; each says why below."
+
+
+def word_of(experiment: Experiment) -> str:
+    """The verdict's word; an experiment without one was in flight."""
+    return experiment.verdict.word.value if experiment.verdict else "not judged"
+
+
+def traps(view: NightView) -> str | None:
+    """What became of the changes that were planted to be refused."""
+    planted = [e for e in view.experiments if e.hypothesis.planted and e.verdict]
+    if not planted:
+        return None
+    kept = [change_words(e.hypothesis.change) for e in planted if e.id in view.kept_ids]
+    if kept:
+        return f"{len(kept)} of {len(planted)} planted traps was KEPT: {'; '.join(kept)}. Do not trust this night."
+    return f"{len(planted)} planted trap{'' if len(planted) == 1 else 's'}, all refused."
+
+
+def arms(measurements: tuple[Measurement, ...]) -> dict[str, list[Measurement]]:
+    return {arm: [m for m in measurements if m.arm == arm and not m.void_reasons] for arm in ("A", "B")}
+
+
+def span(view: NightView) -> str:
+    """From when to when, and how long of it the night really ran."""
+    end = view.finished_at or view.last_at
+    if not view.started_at or not end:
+        return "–"
+    whole = seconds_between(view.started_at, end)
+    away = f", of which {duration(view.time.away)} not running" if view.time.away else ""
+    return f"{date_time(view.started_at)} to {clock_time(end)}, {duration(whole)}{away}"
+
+
+def try_seconds(t: Try) -> str:
+    return duration(t.experiment.seconds) if t.experiment.verdict else "–"
