@@ -114,15 +114,15 @@ def workload_problems(config: NightConfig, card: Card, model: Model) -> Iterator
     if space is None or per_token is None:
         return
     fits = space // per_token
+    limit = f"max-model-len {longest}" if asked else f"the model's longest, {longest}"
+    if str(config.engine.flags.get("max-model-len")) in ("-1", "auto"):  # vLLM then takes what the cache holds
+        longest, limit = peak, f"the workload's longest, {peak}"
     if longest is not None and fits < longest:
-        limit = f"max-model-len {longest}" if asked else f"the model's longest, {longest}"
         what = f"the KV cache ({_gib(space)}) holds {max(0, fits)} tokens, less than one sequence ({limit})"
         room = max(1, math.ceil(longest * per_token / GIB))
         fix = f"set engine.env.VLLM_CPU_KVCACHE_SPACE to {room}" if card.kind == "cpu" else "free memory on the card"
-        yield (
-            what,
-            fix + (f", or engine.flags.max-model-len to {fits // 128 * 128}" if fits // 128 * 128 >= peak else ""),
-        )
+        shorter = fits // 128 * 128
+        yield what, fix + (f", or engine.flags.max-model-len to {shorter}" if shorter >= peak else "")
 
 
 def kv_space(engine: EngineSettings, card: Card, model: Model) -> int | None:
