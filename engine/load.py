@@ -1,0 +1,303 @@
+"""The resident load generator: sends a planned request list to /v1/completions, streaming, and keeps every sample.
+
+Resident, because `vllm bench serve` spends most of a short measurement on its own imports (docs/load_generator.md).
+
+How the measured window excludes ramp-up and drain. The plan's phases follow each other without a gap: warm-up requests
+bring the engine to its load, measured requests follow on the same connections, and fill requests keep the load up until
+the last measured request has ended; then the rest is cancelled. The window runs from the first measured start to the
+last measured token, and in a closed loop the number of requests in flight is the same all through it. Without the fill
+the tail of a run is measured at falling concurrency, and without the overlap its head at a burst of prefills.
+
+Open loop: requests go out at their planned times, whatever the engine does. If the generator itself was late by more
+than LATENESS_BOUND_S, its own slowness was measured and not the engine's: `LoadResult.generator_late` says so.
+
+Times are seconds on this process's monotonic clock since the start of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from engine.prompts import Phase, PlannedRequest
+
+CONNECT_S = 10.0
+LATENESS_BOUND_S = 0.1
+_LAG_PERIOD_S = 0.05
+
+# Why a request failed. "stopped" (a fill request that was cancelled at the end of the window) is not a failure.
+CONNECT, TIMEOUT, HTTP_STATUS, SHORT_OUTPUT, STREAM_BROKEN, NOT_SENT = (
+    "connect", "timeout", "http_status", "short_output", "stream_broken", "not_sent",
+)  # fmt: skip
+STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One request. `chunks` are (arrival time, output tokens received up to and with this chunk)."""
+
+    index: int
+    phase: Phase
+    planned_s: float | None  # open loop
+    start_s: float | None  # None: never sent
+    chunks: tuple[tuple[float, int], ...]
+    end_s: float | None
+    planned_prompt_tokens: int
+    planned_output_tokens: int
+    prompt_tokens: int | None  # as the engine counted
+    output_tokens: int | None  # as the engine counted
+    error: str | None = None
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """All samples of one run, and what the generator cost. `window` is None when no measured request was sent."""
+
+    samples: tuple[Sample, ...]
+    window: tuple[float, float] | None
+    cpu_s: float  # CPU time of the generator's thread over the whole run
+    wall_s: float
+    lag_s: tuple[float, ...]  # how late the event loop woke a sleeper, every 50 ms: the error of our time stamps
+    load_kept: bool  # no worker ran out of fill requests before the window ended
+
+    @property
+    def lateness_s(self) -> tuple[float, ...]:
+        """Open loop: actual minus planned start of each request that was sent."""
+        sent = (s for s in self.samples if s.planned_s is not None and s.start_s is not None)
+        return tuple(s.start_s - s.planned_s for s in sent)  # type: ignore[operator]
+
+    @property
+    def generator_late(self) -> bool:
+        return max(self.lateness_s, default=0.0) > LATENESS_BOUND_S
+
+
+@dataclass
+class Hooks:
+    """What to do at the window's edges (short, they run between two requests) and alongside (for its whole length)."""
+
+    window_start: Callable[[], None] = lambda: None
+    window_end: Callable[[], None] = lambda: None
+    alongside: Callable[[], Awaitable[None]] | None = None
+
+
+def run_load(
+    base_url: str,
+    model: str,
+    plan: Sequence[PlannedRequest],
+    *,
+    concurrency: int | None,
+    request_s: float,
+    run_s: float,
+    hooks: Hooks | None = None,
+) -> LoadResult:
+    """Drive `plan` at the server and return every sample. `concurrency` None: open loop, by the plan's own times.
+
+    A request that has not ended after `request_s` is a timeout. After `run_s` the run is cut: what is in flight becomes
+    a timeout and what was not sent becomes not_sent; nothing is dropped. Raises nothing for a failing server.
+    """
+    return asyncio.run(_Run(base_url, model, plan, concurrency, request_s, hooks or Hooks()).drive(run_s))
+
+
+@dataclass
+class _Run:
+    base_url: str
+    model: str
+    plan: Sequence[PlannedRequest]
+    concurrency: int | None
+    request_s: float
+    hooks: Hooks
+    origin: float = 0.0
+    samples: dict[int, Sample] = field(default_factory=dict)
+    lags: list[float] = field(default_factory=list)
+    open_measured: set[int] = field(default_factory=set)
+    window_open: bool = False
+    load_kept: bool = True
+    all_measured: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def now(self) -> float:
+        return time.perf_counter() - self.origin
+
+    async def drive(self, run_s: float) -> LoadResult:
+        self.open_measured = {r.index for r in self.plan if r.phase == "measured"}
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        timeout = httpx.Timeout(self.request_s, connect=min(CONNECT_S, self.request_s), pool=None)
+        cpu = time.thread_time()
+        # trust_env=False: a proxy from the environment must not stand between us and the engine
+        async with httpx.AsyncClient(base_url=self.base_url, limits=limits, timeout=timeout, trust_env=False) as client:
+            self.origin = time.perf_counter()
+            aside = [asyncio.create_task(self._watch_lag())]
+            if self.hooks.alongside is not None:
+                aside.append(asyncio.ensure_future(self.hooks.alongside()))
+            sending = asyncio.create_task(self._closed(client) if self.concurrency else self._open(client))
+            measured = asyncio.create_task(self.all_measured.wait())
+            await asyncio.wait({sending, measured}, timeout=run_s, return_when=asyncio.FIRST_COMPLETED)
+            cut = self.now()
+            if self.window_open:
+                self.hooks.window_end()
+            for task in (sending, measured, *aside):
+                task.cancel()
+            outcome = await asyncio.gather(sending, measured, *aside, return_exceptions=True)
+        problems = [e for e in outcome if isinstance(e, Exception)]
+        if problems:
+            raise problems[0]  # a fault of ours; the server's faults are in the samples
+        for request in self.plan:
+            if request.phase != "fill" and request.index not in self.samples:
+                detail = f"the run was cut after {cut:.1f} s"
+                self.samples[request.index] = _sample(request, error=NOT_SENT, detail=detail)
+        samples = tuple(self.samples[i] for i in sorted(self.samples))
+        return LoadResult(
+            samples, _window(samples), time.thread_time() - cpu, self.now(), tuple(self.lags), self.load_kept
+        )
+
+    async def _closed(self, client: httpx.AsyncClient) -> None:
+        """`concurrency` workers on one queue: each sends the next request as soon as its own has ended."""
+        queue = iter(self.plan)
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self.concurrency or 1):
+                workers.create_task(self._worker(client, queue))
+
+    async def _worker(self, client: httpx.AsyncClient, queue: Iterator[PlannedRequest]) -> None:
+        for request in queue:
+            await self._send(client, request)
+        self.load_kept = self.load_kept and not self.open_measured
+
+    async def _open(self, client: httpx.AsyncClient) -> None:
+        async with asyncio.TaskGroup() as flying:
+            for request in self.plan:
+                delay = (request.at_s or 0.0) - self.now()
+                if delay > 0:
+                    await asyncio.sleep(delay)
+                flying.create_task(self._send(client, request))
+            self.load_kept = not self.open_measured
+
+    async def _send(self, client: httpx.AsyncClient, request: PlannedRequest) -> None:
+        if request.phase == "measured" and not self.window_open:
+            self.window_open = True
+            self.hooks.window_start()
+        start, chunks, usage = self.now(), [], _Usage()  # type: ignore[var-annotated]
+        error, detail = None, ""
+        try:
+            async with asyncio.timeout(self.request_s):
+                await self._stream(client, request, chunks, usage)
+            if usage.output_tokens != request.output_tokens:
+                error = SHORT_OUTPUT if (usage.output_tokens or 0) < request.output_tokens else STREAM_BROKEN
+                detail = f"{usage.output_tokens} output tokens, asked for {request.output_tokens}"
+        except asyncio.CancelledError:
+            error = STOPPED if request.phase == "fill" or not self.open_measured else TIMEOUT
+            detail = "the run ended"
+            raise
+        except _BadStatus as answer:
+            error, detail = HTTP_STATUS, str(answer)
+        except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout) as late:
+            error, detail = TIMEOUT, f"no end after {self.request_s:g} s ({type(late).__name__})"
+        except (httpx.ConnectError, httpx.ConnectTimeout) as refused:
+            error, detail = CONNECT, str(refused) or type(refused).__name__
+        except (httpx.TransportError, _BadStream) as broken:
+            error, detail = STREAM_BROKEN, f"{type(broken).__name__}: {broken}"
+        finally:
+            self.samples[request.index] = _sample(
+                request, start_s=start, chunks=tuple(chunks), end_s=self.now(), prompt_tokens=usage.prompt_tokens,
+                output_tokens=usage.output_tokens, error=error, detail=detail[:300],
+            )  # fmt: skip
+            self.open_measured.discard(request.index)
+            if self.window_open and not self.open_measured:
+                self.all_measured.set()
+
+    async def _stream(
+        self, client: httpx.AsyncClient, request: PlannedRequest, chunks: list[tuple[float, int]], usage: _Usage
+    ) -> None:
+        body = {
+            "model": self.model,
+            "prompt": request.prompt,
+            "max_tokens": request.output_tokens,
+            "min_tokens": request.output_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            # continuous: every chunk then says how many tokens there are so far, since one chunk can hold several
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+        async with client.stream("POST", "/v1/completions", json=body) as response:
+            if response.status_code != 200:
+                text = (await response.aread()).decode(errors="replace")
+                raise _BadStatus(f"{response.status_code}: {text[:200]}")
+            rest, done = b"", False
+            async for data in response.aiter_raw():
+                at = self.now()
+                *events, rest = (rest + data).split(b"\n\n")
+                for event in events:
+                    done = self._event(event, at, chunks, usage) or done
+            if not done:
+                raise _BadStream("the stream ended without [DONE]")
+
+    @staticmethod
+    def _event(event: bytes, at: float, chunks: list[tuple[float, int]], usage: _Usage) -> bool:
+        """Take in one server-sent event; True for the last one."""
+        if not event.startswith(b"data: "):
+            return False  # a comment or a keep-alive
+        if event == b"data: [DONE]":
+            return True
+        try:
+            message: dict[str, Any] = json.loads(event[6:])
+            if "error" in message:
+                raise _BadStream(f"the engine sent an error: {message['error']}")
+            if counts := message.get("usage"):
+                usage.prompt_tokens, usage.output_tokens = counts["prompt_tokens"], counts["completion_tokens"]
+            if message["choices"]:
+                before = chunks[-1][1] if chunks else 0
+                tokens = usage.output_tokens if counts else before + 1  # no count in this chunk: take it for one token
+                if tokens is not None and tokens > before:
+                    chunks.append((at, tokens))
+        except (ValueError, KeyError, TypeError) as bad:
+            raise _BadStream(f"not a completion chunk ({type(bad).__name__} {bad}): {event[:120]!r}") from bad
+        return False
+
+    async def _watch_lag(self) -> None:
+        with suppress(asyncio.CancelledError):
+            while True:
+                due = self.now() + _LAG_PERIOD_S
+                await asyncio.sleep(_LAG_PERIOD_S)
+                self.lags.append(max(0.0, self.now() - due))
+
+
+class _BadStatus(Exception):
+    pass
+
+
+class _BadStream(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class _Usage:
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+def _sample(request: PlannedRequest, **seen: Any) -> Sample:
+    blank: dict[str, Any] = {"start_s": None, "chunks": (), "end_s": None, "prompt_tokens": None, "output_tokens": None}
+    return Sample(
+        index=request.index, phase=request.phase, planned_s=request.at_s, planned_prompt_tokens=len(request.prompt),
+        planned_output_tokens=request.output_tokens, **(blank | seen),
+    )  # fmt: skip
+
+
+def _window(samples: Sequence[Sample]) -> tuple[float, float] | None:
+    """From the first measured start to the last measured token (or end, for a request that failed)."""
+    measured = [s for s in samples if s.phase == "measured" and s.start_s is not None]
+    if not measured:
+        return None
+    ends = [s.chunks[-1][0] if s.ok and s.chunks else s.end_s for s in measured]
+    return min(s.start_s for s in measured if s.start_s is not None), max(e for e in ends if e is not None)
