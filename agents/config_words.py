@@ -93,8 +93,12 @@ def unknown_key(path: KeyPath, root: type[BaseModel], hidden: int = 0) -> str:
 
 
 def nearest(word: str, known: list[str], cutoff: float = 0.6) -> str | None:
-    matches = difflib.get_close_matches(word.lower().replace("-", "_"), known, n=1, cutoff=cutoff)
-    return matches[0] if matches else None
+    """The known word that was meant: spelled much like it, or the only one that it is the beginning of."""
+    word = word.lower().replace("-", "_")
+    matches = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    if not matches and len(word) >= 3:
+        matches = [k for k in known if k.startswith(word)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def show_value(value: Any) -> str:

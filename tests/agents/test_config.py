@@ -1,0 +1,91 @@
+"""Good night files: what is filled in, where paths count from, and that every key is documented."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agents.config import dump_resolved, engine_python, load_night
+from agents.config_words import every_key
+from agents.strict_yaml import show_path
+from contracts import NightConfig
+from tests.agents.night_files import CHECKOUT, FIRST_NIGHT, checkout, good, night, refused
+
+__all__ = ["checkout"]  # a fixture
+
+
+def test_paths_are_resolved_and_names_are_filled_in(checkout: Path) -> None:
+    config = load_night(night(checkout, good(checkout)))
+    assert config.name == "x"
+    assert config.workload.name == "x"
+    assert config.engine.model == str(checkout / "models/tiny")
+    assert config.engine.python == sys.executable  # a virtual environment's link is not followed
+    assert config.engine.env == {"VLLM_CPU_KVCACHE_SPACE": "1"}  # a number is text to an environment, as it was written
+
+
+def test_outside_a_checkout_paths_count_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(good(tmp_path))
+    assert load_night(path).engine.model == str(tmp_path / "models/tiny")
+
+
+def test_the_workload_may_be_a_file(checkout: Path) -> None:
+    text, workload = good(checkout).split("workload:\n")
+    (checkout / "chat.yaml").write_text(workload.replace("  ", ""))
+    config = load_night(night(checkout, text + "workload: chat.yaml\n"))
+    assert (config.workload.name, config.workload.concurrency) == ("chat", 4)
+
+
+def test_hours_override_minutes(checkout: Path) -> None:
+    path = night(checkout, good(checkout))
+    config = load_night(path, {"minutes": 480.0, "engine.port": 8000, "judge.max_tries": 3})
+    assert (config.minutes, config.engine.port, config.judge.max_tries) == (480.0, 8000, 3)
+    assert refused(path, {"minutes": -5}) == ["override: minutes must be above 0, got -5"]
+    assert refused(path, {"engine.prot": 1}) == ["override: engine.prot is not a key here; did you mean engine.port?"]
+
+
+def test_a_hub_name_is_found_in_the_local_cache(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = checkout / "hub/models--org--tiny"
+    (cache / "snapshots/abc").mkdir(parents=True)
+    (cache / "refs").mkdir()
+    (cache / "refs/main").write_text("abc")
+    monkeypatch.setenv("HF_HUB_CACHE", str(checkout / "hub"))
+    path = night(checkout, good(checkout, model="model: org/tiny"))
+    assert load_night(path).engine.model == str(cache / "snapshots/abc")
+
+
+def test_auto_takes_the_variable_then_what_set_up_chose(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NIGHTGATE_ENGINE_PYTHON", raising=False)
+    with pytest.raises(ValueError, match="make setup"):
+        engine_python("auto", root=checkout)
+    (checkout / ".engine-python").write_text("venv/bin/python\n")
+    assert engine_python("auto", root=checkout) == checkout / "venv/bin/python"
+    monkeypatch.setenv("NIGHTGATE_ENGINE_PYTHON", "/opt/vllm/bin/python")
+    assert engine_python("auto", root=checkout) == Path("/opt/vllm/bin/python")
+
+
+def test_the_dump_reads_back_to_the_same_night(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    config = load_night(
+        night(checkout, good(checkout, env='env: {A: "1e3", B: "yes", C: "2026-11-29", D: " \\u00fc\\n"}'))
+    )
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "night.yaml"
+    elsewhere.write_text(dump_resolved(config), encoding="utf-8")
+    assert load_night(elsewhere) == config
+
+
+def test_the_embedded_night_is_good_and_starts_badly_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTGATE_ENGINE_PYTHON", sys.executable)
+    config = load_night(FIRST_NIGHT)
+    assert config.engine.flags["enforce-eager"] is True
+    assert config.minutes == 25
+    assert all(item.planted for item in config.try_first)  # real improvements come from the readers
+    yaml.safe_load(dump_resolved(config))
+
+
+def test_every_key_is_in_the_documentation() -> None:
+    text = (CHECKOUT / "docs/configuration.md").read_text()
+    absent = [show_path(key) for key in every_key(NightConfig) if f"`{show_path(key)}`" not in text]
+    assert not absent, f"docs/configuration.md says nothing about {', '.join(absent)}"
