@@ -39,13 +39,13 @@ def confirm(
         pairs = complete(launch_pairs(measurements), rule.runs_per_launch)
         if len(pairs) < 2:
             raise CannotJudge(f"{words.count(len(pairs), 'complete launch pair')}; a confirmation needs 2 or more")
-        means = [pair.log_ratio(metric) for pair in pairs]
+        ratios = [pair.log_ratios(metric) for pair in pairs]
         limits = judge_limits(pairs, objective.limits, rule)
     except CannotJudge as missing:
         return Verdict(word=VerdictWord.VOID, reason=f"not confirmed: {missing.reason}", metric=metric)
-    estimate = math.fsum(means) / len(means)
-    sd, df = spread(means, noise)
-    half = margin((1 - confidence) / 2, sd, df, len(means))
+    estimate = math.fsum(math.fsum(row) / len(row) for row in ratios) / len(ratios)
+    sd, df = spread(ratios, noise)
+    half = margin((1 - confidence) / 2, sd, df, len(ratios))
     broken = [f.words for f in limits if f.standing in (Standing.BROKEN, Standing.WORSENED)]
     interval = words.interval(estimate, estimate - half, estimate + half, confidence)
     numbers = f"{metric} {interval}, {words.count(len(pairs), 'fresh launch pair')})"

@@ -48,13 +48,13 @@ def decide(
         pairs = complete(launch_pairs(runs), rule.runs_per_launch)[: max(rule.max_launch_pairs, rule.min_launch_pairs)]
         if (waiting := _incomplete(runs, pairs, rule, alpha, objective.metric)) is not None:
             return waiting
-        means = [pair.log_ratio(objective.metric) for pair in pairs]
+        ratios = [pair.log_ratios(objective.metric) for pair in pairs]
         limits = judge_limits(pairs, objective.limits, rule)
     except CannotJudge as missing:
         return Verdict(
             word=VerdictWord.VOID, reason=f"cannot judge: {missing.reason}", metric=objective.metric, alpha_spent=alpha
         )
-    speed = judge_speed(means, noise, rule, alpha, bound)
+    speed = judge_speed(ratios, noise, rule, alpha, bound)
     answer = _weigh(speed, limits, rule, bound)
     if answer is None:
         so_far, have = _so_far(speed, objective.metric, rule), words.count(len(pairs), "launch pair")

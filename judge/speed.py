@@ -1,10 +1,10 @@
-"""Faster or not: the sequential test on launch-pair means. Plain numbers in, one call out; decide.py gives it words.
+"""Faster or not: the sequential test on log ratios. Plain numbers in, one call out; decide.py gives it words.
 
-Statistic. n launch pairs have log ratios x_1..x_n with mean m. The floor has sd s0 on f degrees of freedom. Pooled
-variance v = (f s0^2 + sum (x_i - mean)^2) / (f + n - 1). With equal noise in A/A and experiments, (m - true gain) /
-sqrt(v / n) has Student's t distribution with f + n - 1 degrees of freedom, exactly, for normal noise. We use max(v,
-the experiment's own variance): a changed engine may be noisier than the A/A, and one lucky launch must not be
-averaged away. That only widens.
+Statistic. n launch pairs have means x_1..x_n of their run pairs, with mean m. The floor has sd s0 on f degrees of
+freedom. Pooled variance v = (f s0^2 + sum (x_i - m)^2) / (f + n - 1). With equal noise in A/A and experiments,
+(m - true gain) / sqrt(v / n) has Student's t distribution with f + n - 1 degrees of freedom, exactly, for normal noise.
+A changed engine may be noisier than the A/A, so v is never below what the experiment itself shows: the variance of its
+launch pairs, and that of its run pairs within launches over their number. Both only widen.
 
 Keep: H0 is "true gain <= 0". Kept when the lower limit is above 0 AND the estimate is at least the smallest gain. A
 false keep is thus one that does not help at all, and that is what the night bounds. The smallest gain says what is
@@ -63,14 +63,15 @@ def looks(rule: JudgeRule) -> int:
     return max(rule.max_launch_pairs - rule.min_launch_pairs, 0) + 1
 
 
-def spread(means: Sequence[float], noise: NoiseFloor) -> tuple[float, int]:
-    """(sd of one launch pair, degrees of freedom): pooled, and never below the experiment's own sd."""
-    n, floor = len(means), noise.launch_sd**2
-    if n < 2:
-        return noise.launch_sd, noise.launch_df
-    own = float(np.var(means, ddof=1))
+def spread(ratios: Sequence[Sequence[float]], noise: NoiseFloor) -> tuple[float, int]:
+    """(sd of one launch pair's mean, degrees of freedom) from the run pairs' log ratios, one row a launch pair."""
+    table = np.asarray(ratios, dtype=float)
+    n, runs = table.shape
+    between = float(table.mean(axis=1).var(ddof=1)) if n > 1 else 0.0
+    within = float(table.var(axis=1, ddof=1).mean()) / runs if runs > 1 else 0.0
     df = noise.launch_df + n - 1
-    return math.sqrt(max((noise.launch_df * floor + (n - 1) * own) / df, own)), df
+    pooled = (noise.launch_df * noise.launch_sd**2 + (n - 1) * between) / df
+    return math.sqrt(max(pooled, between, within)), df
 
 
 def margin(chance: float, sd: float, df: int, n: int) -> float:
@@ -78,17 +79,19 @@ def margin(chance: float, sd: float, df: int, n: int) -> float:
     return -float(stdtrit(df, chance)) * sd / math.sqrt(n)
 
 
-def judge_speed(means: Sequence[float], noise: NoiseFloor, rule: JudgeRule, alpha: float, bound: float | None) -> Speed:
-    """What n = len(means) >= 1 launch pairs say. `alpha` is what this whole experiment may spend (spending.py),
-    `bound` the largest ratio that is believed. Meant to be called once for each n: calling it again on other data of
-    the same n is one more look.
+def judge_speed(
+    ratios: Sequence[Sequence[float]], noise: NoiseFloor, rule: JudgeRule, alpha: float, bound: float | None
+) -> Speed:
+    """What n >= 1 launch pairs say: `ratios` has one row of run-pair log ratios for each. `alpha` is what this whole
+    experiment may spend (spending.py), `bound` the largest ratio that is believed. Meant to be called once for each n:
+    again on other data of the same n is one more look.
     """
-    n = len(means)
+    n = len(ratios)
     last = max(rule.max_launch_pairs, rule.min_launch_pairs)
     share = alpha / looks(rule)
     worth = math.log1p(rule.smallest_gain)
-    estimate = math.fsum(means) / n
-    sd, df = spread(means, noise)
+    estimate = math.fsum(math.fsum(row) / len(row) for row in ratios) / n
+    sd, df = spread(ratios, noise)
     detectable = max(margin(share, sd, noise.launch_df + last - 1, last), worth)
 
     def said(call: Call, chance: float = share) -> Speed:
