@@ -7,29 +7,34 @@ from functools import cache
 
 import httpx
 
-PARAGRAPHS = 1200  # about 60,000 tokens of SmolLM2's tokeniser; enough that bodies of one run seldom repeat
+PARAGRAPHS = 1200  # about 120,000 tokens of SmolLM2's tokeniser; enough that bodies of one run seldom repeat
 _CORPUS_SEED = "nightgate corpus 1"  # one text for all nights, so that nights can be compared
 
 _PEOPLE = """the engineer|the baker|a young teacher|the ferry captain|my neighbour|the night guard|an old printer
-the nurse|the gardener|two students|the librarian|a violin maker|the postman|the surveyor|a retired judge|the cook|the miller
-the translator|a clockmaker|the harbour pilot|her cousin|the beekeeper|a welder|the archivist|the choir leader"""
-_THINGS = """a copper kettle|the blue ledger|a sack of rye|the spare key|a broken lantern|three wooden crates|the map
-a wool blanket|the brass compass|a jar of honey|the old bicycle|a letter from the council|the rain gauge|a box of nails
-the green notebook|a telescope lens|the water pump|a basket of plums|the stage curtain|a roll of film|the church bell
-a pair of boots|the railway timetable|a loaf of bread|the weather report|a chessboard|the small radio|an oak door"""
+the nurse|the gardener|two students|the librarian|a violin maker|the postman|the surveyor|a retired judge|the cook
+the miller|the translator|a clockmaker|the harbour pilot|her cousin|the beekeeper|a welder|the archivist
+the choir leader"""
+_THINGS = """a copper kettle|the blue ledger|a sack of rye|the spare key|a broken lantern|three wooden crates
+the map|a wool blanket|the brass compass|a jar of honey|the old bicycle|a letter from the council|the rain gauge
+a box of nails|the green notebook|a telescope lens|the water pump|a basket of plums|the stage curtain|a roll of film
+the church bell|a pair of boots|the railway timetable|a loaf of bread|the weather report|a chessboard
+the small radio|an oak door"""
 _PLACES = """near the river|behind the station|in the market square|on the upper floor|by the lighthouse
-under the bridge|outside the mill|at the edge of the forest|in the cellar|beside the canal|across the valley|inside the workshop
-along the coast road|in the reading room|above the harbour|at the foot of the hill|next to the bakery"""
+under the bridge|outside the mill|at the edge of the forest|in the cellar|beside the canal|across the valley
+inside the workshop|along the coast road|in the reading room|above the harbour|at the foot of the hill
+next to the bakery"""
 _DEEDS = """repaired|carried|measured|found|sold|painted|hid|borrowed|described|weighed|photographed|cleaned|lost
 returned|wrapped|counted|inspected|drew|delivered|moved|replaced|examined|opened|labelled|guarded|traded"""
 _TIMES = """before breakfast|on Tuesday|late in the evening|during the storm|after the concert|in early spring
 just before noon|for the third time|at sunrise|when the snow melted|on market day|in the last week of October
 while the others slept|shortly after midnight|a few minutes later|every second winter"""
 _REASONS = """because the road was closed|although nobody had asked|so that the work could go on
-since the price had fallen|but kept no record of it|and told nobody|in order to save time|even though it was raining|as the contract required
-until the lamps went out|and wrote the result on the wall|because the old one leaked|if the wind allowed it"""
-_JUDGEMENTS = """careful|surprising|cheap|slow|useful|far from certain|well known|difficult to explain|almost perfect
-older than the town|heavier than expected|quite ordinary|worth the effort|too loud|easy to miss|strangely warm"""
+since the price had fallen|but kept no record of it|and told nobody|in order to save time|even though it was raining
+as the contract required|until the lamps went out|and wrote the result on the wall|because the old one leaked
+if the wind allowed it"""
+_JUDGEMENTS = """careful|surprising|cheap|slow|useful|far from certain|well known|difficult to explain
+almost perfect|older than the town|heavier than expected|quite ordinary|worth the effort|too loud|easy to miss
+strangely warm"""
 
 
 def corpus_text(paragraphs: int = PARAGRAPHS, seed: str = _CORPUS_SEED) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import psutil
 from pydantic import JsonValue
 
-
 _KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # guest time is inside user
 
 

@@ -149,9 +149,11 @@ class _Run:
             for task in (sending, measured, *aside):
                 task.cancel()
             outcome = await asyncio.gather(sending, measured, *aside, return_exceptions=True)
-        problems = [e for e in outcome if isinstance(e, Exception)]
-        if problems:
-            raise problems[0]  # a fault of ours; the server's faults are in the samples
+        for problem in outcome:
+            while isinstance(problem, ExceptionGroup):
+                problem = problem.exceptions[0]
+            if isinstance(problem, Exception):
+                raise problem  # a fault of ours or of a hook; the server's faults are in the samples
         for request in self.plan:
             if request.phase != "fill" and request.index not in self.samples:
                 detail = f"the run was cut after {cut:.1f} s"
@@ -260,7 +262,7 @@ class _Run:
                 tokens = usage.output_tokens if counts else before + 1  # no count in this chunk: take it for one token
                 if tokens is not None and tokens > before:
                     chunks.append((at, tokens))
-        except (ValueError, KeyError, TypeError) as bad:
+        except (ValueError, KeyError, TypeError, AttributeError) as bad:
             raise _BadStream(f"not a completion chunk ({type(bad).__name__} {bad}): {event[:120]!r}") from bad
         return False
 

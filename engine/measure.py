@@ -62,8 +62,9 @@ _ASK_S = 10.0  # for one answer of /metrics
 # Lines that a compile or a graph capture leaves in the log: vLLM 0.32.0 utils/jit_monitor.py, compilation/monitor.py,
 # compilation/backends.py, v1/worker/gpu_model_runner.py; aiter/jit/core.py; torch.utils.cpp_extension.
 COMPILE_LINES = re.compile(
-    r"(compilation|compile|autotuning) during inference|JIT compil|Starting torch\.compile|torch\.compile took"
-    r"|Compiling a graph|Dynamo bytecode transform time|Cache the graph of compile range|Directly load the compiled graph"
+    r"(compilation|compile|autotuning) during inference|JIT compil|Starting torch\.compile"
+    r"|torch\.compile took|Compiling a graph|Dynamo bytecode transform time|Cache the graph of compile range"
+    r"|Directly load the compiled graph"
     r"|Capturing (CUDA|HIP|cuda|prefill|decode|model|\d+ encoder)|Graph capturing finished|\[aiter\] start build"
     r"|Building extension module|Triton autotuning for function"
 )

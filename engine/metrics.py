@@ -12,8 +12,8 @@ tokens as the engine counted them, and k tokens can come in one chunk:
 |      |      | of the first chunk. A request's values add up to e2e - ttft and their mean is its tpot         |
 
 Each has `_mean`, `_p50`, `_p95`, `_p99` over the requests (itl: over all their tokens together), by linear
-interpolation between order statistics. Open loop: a request starts when it was sent, not when it was planned; how late the generator
-was is a condition of its own, and past a bound the run is void.
+interpolation between order statistics. Open loop: a request starts when it was sent, not when it was planned; how late
+the generator was is a condition of its own, and past a bound the run is void.
 
 Over the window, first measured start to last measured token, and over all requests that ran in it, warm-up and fill
 included (the engine works for them too):

@@ -7,13 +7,14 @@ from the word lists below, tokenised once by the engine itself, and prompts are 
 No two prompts share a first block. vLLM's prefix cache reuses whole blocks (16 tokens where it may choose), and a
 cached prompt is not work: the same seed twice read 17.6 and then 32.8 requests/s on one H200 (vLLM 0.26.0). So the
 first 16 tokens of a prompt spell its own number (seed, index) in eight digits, each digit a different pair of
-neighbouring tokens of the corpus. That is injective: two prompts with different (seed, index) differ in the first block, whatever the corpus.
+neighbouring tokens of the corpus. That is injective: two prompts with different (seed, index) differ in the first
+block, whatever the corpus.
 
-| part          | tokens                        | comes from                                                            |
-| ------------- | ----------------------------- | --------------------------------------------------------------------- |
-| shared prefix | workload.shared_prefix_tokens | numbered like a prompt of its own: one for the run, fresh between runs |
-| number        | 16                            | (seed, index), see above                                              |
-| body          | up to the planned length      | consecutive corpus tokens from a seeded place                         |
+| part          | tokens                        | comes from                                                      |
+| ------------- | ----------------------------- | --------------------------------------------------------------- |
+| shared prefix | workload.shared_prefix_tokens | numbered like a prompt: one for the run, fresh between runs     |
+| number        | 16                            | (seed, index), see above                                        |
+| body          | up to the planned length      | consecutive corpus tokens from a seeded place                   |
 """
 
 from __future__ import annotations
