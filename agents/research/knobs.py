@@ -70,7 +70,8 @@ def near(name: str, known: Iterable[str]) -> str | None:
 
 
 def value_problem(knob: Knob, value: JsonValue) -> str | None:
-    """Why `value` does not fit the knob's type, or None. Knobs of kind "any" take everything: their type is code."""
+    """Why `value` does not fit the knob's type, or None. Knobs of kind "any" take everything: their type is code.
+    Numbers are numbers here: vLLM would also take "8k", which path evidence could not compare."""
     if value is None or knob.kind == "any":
         return None
     fits = {
@@ -82,8 +83,6 @@ def value_problem(knob: Knob, value: JsonValue) -> str | None:
         "list": isinstance(value, list | str | int),  # one element may stand alone
         "json": isinstance(value, dict | list | str),
     }[knob.kind]
-    if knob.kind == "int" and isinstance(value, str):  # human-readable numbers: 8k, 1M, auto
-        fits = value == "auto" or value.rstrip("kKmMgGtT").replace(".", "", 1).isdigit()
     if fits:
         return None
     if knob.kind == "choice":

@@ -51,11 +51,17 @@ def difference(a: EngineSpec, b: EngineSpec) -> tuple[Change, ...]:
             )
     found = []
     for lever, actions in LEVERS.items():
-        for key in sorted({*actions.keys(a), *actions.keys(b)}):
+        for key in _outermost({*actions.keys(a), *actions.keys(b)}):
             before, after = actions.read(a, key), actions.read(b, key)
             if not same(before, after):
                 found.append(Change(lever=lever, key=key, before=before, after=after))
     return tuple(found)
+
+
+def _outermost(keys: set[str]) -> list[str]:
+    """Sorted, without keys inside another one: where one engine has a value and the other an object, the key of the
+    value stands for both."""
+    return sorted(k for k in keys if not any(k.startswith(other + ".") for other in keys))
 
 
 def exactly(a: EngineSpec, b: EngineSpec, change: Change) -> None:

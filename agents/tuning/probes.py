@@ -27,7 +27,7 @@ FILE = Path(__file__).resolve().parents[2] / "configs" / "probes" / "vllm.yaml"
 # What the API server was asked for. It shows every flag that the parser took, also those without any effect.
 _ACCEPTED = ("non-default args:", "args: Namespace(", "vllm serve ")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LINE_SHOWN = 240
+_HEAD_SHOWN, _TAIL_SHOWN = 100, 140  # characters of a line in the report
 
 
 class ProbesError(ValueError):
@@ -120,20 +120,37 @@ def _judge_lines(change: Change, probe: Probe, log_a: str, log_b: str) -> PathEv
     else:
         outcome = "absent"
         reason = f"accepted but not in use: no line like /{filled}/ in the log of arm {probe.present_in}"
+        said = _refusal(change, log_b)
+        reason += f"; the engine says: {said}" if said else ""
     return PathEvidence(outcome=outcome, probe=probe, seen_in_a=a, seen_in_b=b, reason=reason)
 
 
 def _seen(pattern: re.Pattern[str], log: str) -> str | None:
-    """The first line that matches, around the match, without the lines that only repeat what was asked for."""
-    for raw in log.splitlines():
-        line = _COLOUR.sub("", raw)
-        if any(marker in line for marker in _ACCEPTED):
-            continue
+    """The first line that matches, a long one cut to its head and what matched."""
+    for line in _lines(log):
         match = pattern.search(line)
         if match:
-            start = max(match.start() - _LINE_SHOWN // 2, 0) if len(line) > _LINE_SHOWN else 0
-            return line[start : start + _LINE_SHOWN].strip()
+            head, tail = line[:_HEAD_SHOWN], line[max(match.end() - _TAIL_SHOWN, 0) : match.end() + 20]
+            return line.strip() if len(line) <= _HEAD_SHOWN + _TAIL_SHOWN else f"{head.strip()} ... {tail.strip()}"
     return None
+
+
+def _refusal(change: Change, log: str) -> str | None:
+    """The engine's own line that it does without the new value, if it wrote one."""
+    if not isinstance(change.after, str) or len(change.after) < 3:
+        return None
+    doubt = re.compile(
+        rf"(?i)(cannot use|not support|unsupported|ignor|fall\w* back|overrid).*{re.escape(change.after)}"
+    )
+    return _seen(doubt, log)
+
+
+def _lines(log: str) -> Iterable[str]:
+    """Without colours, and without the lines that only repeat what was asked for."""
+    for raw in log.splitlines():
+        line = _COLOUR.sub("", raw)
+        if not any(marker in line for marker in _ACCEPTED):
+            yield line
 
 
 # --- requests running at a time ---
@@ -197,14 +214,15 @@ def _covers(wanted: str | None, version: str) -> bool:
 
 
 def _filled(pattern: str, change: Change) -> str | None:
-    """The pattern with {after}, {before}, {after.key} replaced by their values, escaped; None where one is missing."""
+    """The pattern with {after}, {before}, {after.key} replaced by their values as Python writes them, escaped.
+    None where one is missing."""
     holes = re.compile(r"\{(before|after)((?:\.\w+)*)\}")
     values: dict[str, JsonValue] = {"before": change.before, "after": change.after}
     for side, path in set(holes.findall(pattern)):
         value = values[side]
         for key in path.split(".")[1:]:
             value = value.get(key) if isinstance(value, dict) else None
-        if value is None or isinstance(value, dict | list):
+        if value is None or isinstance(value, dict):
             return None
         pattern = pattern.replace("{" + side + path + "}", re.escape(str(value)))
     return pattern

@@ -19,7 +19,7 @@ def normalise(key: str) -> str:
 
 
 def keys(spec: EngineSpec) -> tuple[str, ...]:
-    """Leaf keys in dotted spelling: {"pass_config": {"a": 1}} is pass_config.a."""
+    """Leaf keys in dotted spelling: {"pass_config": {"a": 1}} is pass_config.a. An empty object sets nothing."""
     return tuple(_leaves(spec.compilation, ""))
 
 
@@ -27,7 +27,7 @@ def _leaves(config: dict[str, JsonValue], prefix: str) -> list[str]:
     found: list[str] = []
     for key, value in config.items():
         name = prefix + normalise(key)
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             found += _leaves(value, name + ".")
         elif value is not None:
             found.append(name)
@@ -40,7 +40,7 @@ def read(spec: EngineSpec, key: str) -> JsonValue:
         if not isinstance(value, dict):
             return None
         value = next((v for k, v in value.items() if normalise(k) == part), None)
-    return value
+    return None if value == {} else value
 
 
 def write(spec: EngineSpec, key: str, value: JsonValue) -> EngineSpec:

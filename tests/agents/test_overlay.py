@@ -1,0 +1,193 @@
+"""The night's overlay, with a real git."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agents.tuning.apply import apply
+from agents.tuning.overlay import FILE, Overlay, OverlayError, Tunable
+from contracts import Change, Lever, Verdict, VerdictWord
+from tests.agents.examples import spec
+
+BASE = spec(flags={"max-num-seqs": 4, "enforce-eager": True}, env={"OMP_NUM_THREADS": "2"}, plugin_paths=("/plugin",))
+SEQS = Change(lever=Lever.ENGINE_FLAG, key="max-num-seqs", before=4, after=16)
+EAGER = Change(lever=Lever.ENGINE_FLAG, key="enforce-eager", before=True, after=None)
+KEEP = Verdict(word=VerdictWord.KEEP, reason="1.42 times as fast, 95 % interval 1.30 to 1.55")
+
+
+@pytest.fixture
+def overlay(tmp_path: Path) -> Overlay:
+    return Overlay.create(tmp_path / "overlay", BASE)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def test_a_night_of_two_keeps(overlay: Overlay) -> None:
+    first = apply(BASE, SEQS)
+    one = overlay.keep(first, SEQS, KEEP)
+    second = apply(first, EAGER)
+    two = overlay.keep(second, EAGER, KEEP)
+    stacks = overlay.stacks()
+    assert [s.change for s in stacks] == [None, SEQS, EAGER]
+    assert [s.commit for s in stacks[1:]] == [one, two]
+    assert overlay.current().onto(BASE) == second
+    assert stacks[0].tunable.onto(BASE) == BASE
+
+
+def test_the_commit_says_what_and_why(overlay: Overlay) -> None:
+    commit = overlay.keep(apply(BASE, SEQS), SEQS, KEEP)
+    message = git(overlay.folder, "log", "-1", "--format=%B", commit)
+    assert message.startswith(f"keep: {SEQS}\n\n{KEEP.reason}\n")
+    diff = git(overlay.folder, "show", "--format=", "--unified=0", commit)
+    assert [line for line in diff.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")] == [
+        '-    "max-num-seqs": 4',
+        '+    "max-num-seqs": 16',
+    ]
+
+
+def test_everything_may_run_twice(overlay: Overlay) -> None:
+    again = Overlay.create(overlay.folder, BASE)
+    assert again.head() == overlay.head()
+    first = apply(BASE, SEQS)
+    assert overlay.keep(first, SEQS, KEEP) == overlay.keep(first, SEQS, KEEP)
+    assert len(overlay.stacks()) == 2
+    assert overlay.revert() == overlay.revert() == overlay.head()
+    assert Overlay.create(overlay.folder, BASE).current().onto(BASE) == first  # a resume after a keep
+
+
+def test_revert_is_exact(overlay: Overlay) -> None:
+    (overlay.folder / "tables").mkdir()
+    (overlay.folder / "tables" / "kept.json").write_text("{}")
+    commit = overlay.keep(apply(BASE, SEQS), SEQS, KEEP)
+    before = {p.relative_to(overlay.folder): p.read_bytes() for p in files(overlay.folder)}
+    (overlay.folder / FILE).write_text("nonsense")
+    (overlay.folder / "tables" / "kept.json").unlink()
+    (overlay.folder / "tables" / "new.json").write_text("{}")
+    (overlay.folder / ".gitignore").write_text("*")
+    (overlay.folder / "ignored.txt").write_text("x")
+    nested = overlay.folder / "nested"
+    nested.mkdir()
+    git(nested, "init", "--quiet")
+    git(overlay.folder, "add", ".gitignore", "-f")  # also what is already in the index
+    assert overlay.revert() == commit
+    assert {p.relative_to(overlay.folder): p.read_bytes() for p in files(overlay.folder)} == before
+    assert not nested.exists()
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file() and ".git" not in p.relative_to(folder).parts)
+
+
+def test_a_keep_of_something_else_is_refused(overlay: Overlay) -> None:
+    both = apply(apply(BASE, SEQS), EAGER)
+    with pytest.raises(OverlayError, match="they also differ in engine_flag: enforce-eager"):
+        overlay.keep(both, SEQS, KEEP)
+    assert len(overlay.stacks()) == 1
+
+
+def test_values_that_python_takes_for_equal_are_two(overlay: Overlay, tmp_path: Path) -> None:
+    one = spec(flags={"a": 1})
+    other = Overlay.create(tmp_path / "other", one)
+    change = Change(lever=Lever.ENGINE_FLAG, key="a", before=1, after=True)
+    other.keep(apply(one, change), change, KEEP)
+    assert len(other.stacks()) == 2
+    assert other.current().flags["a"] is True
+
+
+def test_another_night_is_not_continued(overlay: Overlay) -> None:
+    with pytest.raises(OverlayError, match="began with another engine configuration"):
+        Overlay.create(overlay.folder, spec(flags={"max-num-seqs": 5}))
+
+
+def test_nothing_of_the_users_git_gets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who signs commits, has a global hook, an ignore file and no name, and starts the night from a hook."""
+    home, hooks = tmp_path / "home", tmp_path / "hooks"
+    home.mkdir()
+    hooks.mkdir()
+    (home / "template" / "hooks").mkdir(parents=True)
+    for hook in (hooks / "pre-commit", home / "template" / "hooks" / "pre-commit"):
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+    (home / ".gitconfig").write_text(
+        f"[commit]\ngpgsign = true\n[user]\nsigningkey = nobody\nuseConfigOnly = true\n[core]\nhooksPath = {hooks}\n"
+        f"excludesFile = {home}/ignore\n[init]\ntemplateDir = {home}/template\n"
+    )
+    (home / "ignore").write_text("*.json\n")
+    other = tmp_path / "the_users_repository"
+    other.mkdir()
+    git(other, "init", "--quiet")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "commit.gpgsign")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "true")
+    overlay = Overlay.create(tmp_path / "overlay", BASE)
+    overlay.keep(apply(BASE, SEQS), SEQS, KEEP)
+    assert len(overlay.stacks()) == 2
+    monkeypatch.undo()
+    assert "nightgate" in git(overlay.folder, "log", "-1", "--format=%an %cn")
+    assert git(overlay.folder, "log", "-1", "--format=%G?").strip() == "N"
+    assert not (other / ".git" / "index").exists()
+
+
+def test_a_damaged_overlay_never_falls_through_to_the_repository_around_it(tmp_path: Path) -> None:
+    around = tmp_path / "checkout"
+    around.mkdir()
+    git(around, "init", "--quiet")
+    (around / "precious.txt").write_text("not committed yet")
+    overlay = Overlay.create(around / "logs" / "overlay", BASE)
+    subprocess.run(["rm", "-rf", str(overlay.folder / ".git")], check=True)
+    for action in (overlay.revert, overlay.head, overlay.current, overlay.stacks):
+        with pytest.raises(OverlayError):
+            action()
+    assert (around / "precious.txt").exists()
+    assert not (around / ".git" / "index").exists()
+
+
+@pytest.mark.parametrize("lock", ["index.lock", "HEAD.lock", "refs/heads/night.lock"])
+def test_locks_of_a_killed_git(overlay: Overlay, lock: str) -> None:
+    path = overlay.folder / ".git" / lock
+    path.touch()
+    os.utime(path, (1, 1))
+    overlay.keep(apply(BASE, SEQS), SEQS, KEEP)
+    assert len(overlay.stacks()) == 2
+
+
+def test_a_torn_index(overlay: Overlay) -> None:
+    (overlay.folder / ".git" / "index").write_bytes(b"DIRC torn")
+    assert overlay.revert() == overlay.head()
+    assert Tunable.model_validate_json((overlay.folder / FILE).read_text()) == Tunable.of(BASE)
+
+
+@pytest.mark.parametrize("left", ["an empty folder", "init only", "a half-written file"])
+def test_killed_while_it_was_being_made(tmp_path: Path, left: str) -> None:
+    folder = tmp_path / "overlay"
+    folder.mkdir()
+    if left != "an empty folder":
+        git(folder, "init", "--quiet")
+    if left == "a half-written file":
+        (folder / f".{FILE}.new").write_text('{"fla')
+    overlay = Overlay.create(folder, BASE)
+    assert overlay.current() == Tunable.of(BASE)
+    overlay.revert()
+    assert [p.name for p in files(folder)] == [FILE]
+
+
+def test_strange_reasons(overlay: Overlay) -> None:
+    reason = "first\n\nNight-Note: {}\n\n# not a comment\nschnell \udce4 \0 \u2028 end"
+    overlay.keep(apply(BASE, SEQS), SEQS, Verdict(word=VerdictWord.KEEP, reason=reason))
+    assert overlay.stacks()[-1].change == SEQS
+    assert "# not a comment" in git(overlay.folder, "log", "-1", "--format=%B")
+
+
+def test_no_git(overlay: Overlay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(OverlayError, match="git is not installed"):
+        overlay.head()

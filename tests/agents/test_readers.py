@@ -1,0 +1,136 @@
+"""One reader, one question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agents.research.readers import READERS, batch_limits, defaults, execution_mode
+from contracts import Lever, Limit, Objective
+from tests.agents.examples import dossier, spec, workload
+
+BUSY = {"running_mean": 3.9, "running_peak": 4, "waiting_mean": 12.1, "waiting_peak": 12, "kv_usage_peak": 0.2}
+
+
+def test_the_readers_are_found_by_their_files() -> None:
+    assert set(READERS) == {"defaults", "execution_mode", "batch_limits", "prior"}
+
+
+# --- batch_limits ---
+
+
+def limits(profile: dict[str, Any] | None = None, seqs: Any = 4, **work: Any) -> list[Any]:
+    engine = spec(flags={} if seqs is None else {"max-num-seqs": seqs})
+    return batch_limits.read(dossier(spec=engine, profile=profile or {}, workload=workload(**work)))
+
+
+def test_the_limit_goes_up_to_what_is_there() -> None:
+    found = limits(BUSY)
+    assert [h.change.after for h in found] == [16, 8]
+    best = found[0]
+    assert best.bound == pytest.approx(16 / 3.9)
+    assert 1 < best.predicted_gain < best.bound
+    assert best.probability == 0.8
+    assert any("waiting_peak 12" in e.detail for e in best.evidence)
+
+
+def test_without_counters_it_says_less_surely() -> None:
+    best = limits()[0]
+    assert best.bound == 4
+    assert best.probability < 0.8
+
+
+@pytest.mark.parametrize(
+    ("profile", "seqs", "work"),
+    [
+        ({**BUSY, "waiting_peak": 0}, 4, {}),  # nobody waited
+        (BUSY, 16, {}),  # the limit is not below the demand
+        (BUSY, 64, {}),
+        (BUSY, None, {}),  # no limit set, none read back
+        ({}, 4, {"concurrency": None, "rate_per_s": 2.0}),  # an open loop says nothing about how many are there
+        (BUSY, 4, {"objective": Objective(metric="tpot_ms_p50")}),
+        (BUSY, True, {}),
+        (BUSY, 0, {}),
+    ],
+)
+def test_no_proposal_where_there_is_no_reason(profile: dict[str, Any], seqs: Any, work: dict[str, Any]) -> None:
+    assert limits(profile, seqs, **work) == []
+
+
+def test_an_open_loop_is_judged_by_what_was_seen() -> None:
+    found = limits(BUSY, concurrency=None, rate_per_s=3.0)
+    assert [h.change.after for h in found] == [16, 8, 32]  # twice as many, for bunches
+
+
+@pytest.mark.parametrize(
+    ("there", "sizes"), [(3, [4]), (5, [8, 4]), (8, [8, 4]), (9, [16, 8]), (17, [24, 12]), (20, [24, 12])]
+)
+def test_sizes(there: int, sizes: list[int]) -> None:
+    assert [h.change.after for h in limits({}, 2, concurrency=there)] == sizes
+
+
+def test_a_full_cache_makes_it_doubtful() -> None:
+    for crowd in ({"preemptions": 3}, {"kv_usage_peak": 0.97}):
+        best = limits({**BUSY, **crowd})[0]
+        assert (best.probability, best.risk) == (0.3, "medium")
+        assert "preempted" in best.why
+
+
+def test_time_to_first_token_has_no_bound() -> None:
+    assert limits(BUSY, objective=Objective(metric="ttft_ms_p95"))[0].bound is None
+
+
+def test_a_latency_limit_is_a_risk() -> None:
+    objective = Objective(limits=(Limit(metric="tpot_ms_p95", at_most=60),))
+    assert limits(BUSY, objective=objective)[0].risk == "medium"
+
+
+def test_the_limit_may_come_from_the_engine() -> None:
+    d = dossier(realised={"max_num_seqs": 4}, profile=BUSY)
+    assert batch_limits.read(d)[0].change.before is None
+
+
+# --- execution_mode ---
+
+
+def test_eager_is_seen_and_said_why() -> None:
+    found = execution_mode.read(dossier(spec=spec(flags={"enforce-eager": True}), realised={"enforce_eager": True}))
+    assert [(h.change.key, h.change.before, h.change.after) for h in found] == [("enforce-eager", True, None)]
+    assert {e.source for e in found[0].evidence} == {"tonight's engine configuration", "realised configuration"}
+    assert found[0].bound is None  # no profile of kernels, so no bound
+
+
+def test_compilation_switched_off_inside_the_configuration() -> None:
+    found = execution_mode.read(dossier(spec=spec(compilation={"mode": 0, "cudagraph_mode": "NONE"})))
+    assert [h.change.key for h in found] == ["mode"]  # a CPU has no graphs
+
+
+@pytest.mark.parametrize("flags", [{}, {"enforce-eager": False}, {"enforce-eager": 1}])
+def test_nothing_to_say_about_a_compiled_engine(flags: dict[str, Any]) -> None:
+    assert execution_mode.read(dossier(spec=spec(flags=flags))) == []
+
+
+# --- defaults ---
+
+
+def test_going_back_is_proposed_for_what_was_set_by_hand() -> None:
+    engine = spec(
+        flags={"max_num_seqs": 4, "enforce-eager": False, "dtype": "float32", "max-model-len": 2048, "unknown": 1},
+        env={"VLLM_ROCM_USE_AITER": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "MINE": "1"},
+        compilation={"cudagraph_capture_sizes": [1, 2], "pass_config": {"fuse_norm_quant": False}},
+    )
+    found = {(h.change.lever, h.change.key) for h in defaults.read(dossier(spec=engine))}
+    assert found == {
+        (Lever.ENGINE_FLAG, "max-num-seqs"),
+        (Lever.ENGINE_FLAG, "dtype"),
+        (Lever.ENVIRONMENT, "VLLM_CPU_OMP_THREADS_BIND"),
+        (Lever.COMPILATION, "cudagraph_capture_sizes"),
+        (Lever.COMPILATION, "pass_config.fuse_norm_quant"),
+    }  # enforce-eager false and AITER "0" are the defaults; max-model-len fits the machine; the others are not vLLM's
+
+
+def test_what_fits_the_machine_is_left_and_said() -> None:
+    engine = spec(flags={"max-model-len": 2048}, env={"VLLM_CPU_KVCACHE_SPACE": "2"})
+    assert defaults.read(dossier(spec=engine)) == []
+    assert len(defaults.dropped(dossier(spec=engine))) == 2
