@@ -15,13 +15,13 @@ Knobs, by environment (put them in EngineSpec.env):
     STANDIN_STEP_MS=2          time of one decode step
     STANDIN_SLOW=1             factor on it; below 1 is faster
     STANDIN_START_S=0          wait before listening
-    STANDIN_ROUNDING=1         where two tokens are nearly tied (gap under 0.05) takes the other one: harmless difference
+    STANDIN_ROUNDING=1         where two tokens nearly tie (gap under 0.05) takes the other one: harmless
     STANDIN_WRONG_TOKENS=1     another model's answers: wrong
     STANDIN_CRASH_AT_START=1   traceback, exit code 1
     STANDIN_CRASH_AFTER=N      the same, in the N-th completion request
     STANDIN_HANG_AT_START=1    lives, never listens
     STANDIN_HANG_AFTER=N       from the N-th completion request on no token comes; /health still answers
-    STANDIN_OOM=torch|killed   at start: torch's message and exit code 1, or SIGKILL as the kernel does it
+    STANDIN_OOM=torch|killed   at start: torch's message and exit code 1, or a plain SIGKILL
     STANDIN_REFUSE_FLAG=name   refuses to start when this flag is given, as a pydantic validation error
     STANDIN_STALE=name         serves this model name, not the one asked for
     STANDIN_IGNORE_TERM=1      does not stop when asked
@@ -37,138 +37,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-import zlib
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
+from pretend import CACHE_TOKENS, Scheduler, Sequence, detokenize, knob, tokenize
+
 VERSION = "0.0.0+standin"
-VOCABULARY = 49152
-BLOCK = 16  # tokens of one prefix-cache block
-CACHE_TOKENS = 65536  # pretended size of the KV cache
-PREFILL_MS = 0.02  # one prompt token
-TIE = 0.05  # a gap below this is "rounding decides"
-
-
-def knob(name: str, default: float = 0.0) -> float:
-    return float(os.environ.get(f"STANDIN_{name}") or default)
-
 
 def log(message: str, level: str = "INFO") -> None:
     print(f"{level} {time.strftime('%m-%d %H:%M:%S')} [standin/engine.py] {message}", flush=True)
-
-
-# --- the pretended model ------------------------------------------------------------------------------------------
-
-
-def tokenize(text: str) -> list[int]:
-    """A run of non-space characters with the space before it is one token; its hash is the ID."""
-    words = re.findall(r"\s*\S+", text)
-    return [int(w) if (w := word.strip()[1:]).isdigit() and word.strip()[0] == "w" and int(w) < VOCABULARY
-            else 256 + zlib.crc32(word.encode()) % (VOCABULARY - 256) for word in words]  # fmt: skip
-
-
-def detokenize(tokens: list[int]) -> str:
-    return "".join(f" w{token}" for token in tokens)
-
-
-@dataclass
-class Sequence:
-    """One request on its way: `state` stands for the whole text so far."""
-
-    prompt: list[int]
-    max_tokens: int
-    state: int = 0
-    prefill_left: int = 0
-    made: int = 0
-    out: asyncio.Queue[tuple[int, float, int, float]] = field(default_factory=asyncio.Queue)
-
-    def __post_init__(self) -> None:
-        seed = 0x5EED if knob("WRONG_TOKENS") else 0
-        self.state = zlib.crc32(",".join(map(str, self.prompt)).encode(), seed)
-
-    def next_token(self) -> tuple[int, float, int, float]:
-        """(token, its log-probability, runner-up, its log-probability)."""
-        first = 256 + self.state % (VOCABULARY - 256)
-        second = 256 + (self.state // 7 + 1) % (VOCABULARY - 256)
-        gap = (self.state >> 8) % 1000 / 250  # 0 to 4, below TIE about once in 80 tokens
-        logprob = -math.log1p(math.exp(-gap)) - 0.01
-        best, other = (first, second) if not (knob("ROUNDING") and gap < TIE) else (second, first)
-        self.state = zlib.crc32(str(best).encode(), self.state)
-        self.made += 1
-        return best, logprob, other, logprob - gap
-
-
-class Scheduler:
-    """Continuous batching with a prefix cache; the counters are what /metrics shows."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
-        self.waiting: list[Sequence] = []
-        self.running: list[Sequence] = []
-        self.cached: set[int] = set()
-        self.counters: Counter[str] = Counter()
-        self.wake = asyncio.Event()
-        self.hung = False
-
-    def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
-        self.wake.set()
-
-    def drop(self, sequence: Sequence) -> None:
-        """The client went away."""
-        for queue in (self.waiting, self.running):
-            if sequence in queue:
-                queue.remove(sequence)
-
-    def admit(self, sequence: Sequence) -> None:
-        total, hits = len(sequence.prompt), 0
-        if self.args.enable_prefix_caching:
-            chain = 0
-            for end in range(BLOCK, total, BLOCK):  # the last block is always computed, as in vLLM
-                chain = hash((chain, *sequence.prompt[end - BLOCK : end]))
-                if chain in self.cached and hits == end - BLOCK:
-                    hits = end
-                self.cached.add(chain)
-            self.counters["prefix_cache_queries"] += total
-            self.counters["prefix_cache_hits"] += hits
-        self.counters["prompt_tokens"] += total
-        sequence.prefill_left = total - hits
-        self.running.append(sequence)
-
-    async def run(self) -> None:
-        base = knob("STEP_MS", 2) / 1000 * knob("SLOW", 1) * (1.25 if self.args.enforce_eager else 1)
-        while True:
-            if self.hung or not (self.waiting or self.running):
-                self.wake.clear()
-                await self.wake.wait()
-                continue
-            while self.waiting and len(self.running) < self.args.max_num_seqs:
-                self.admit(self.waiting.pop(0))
-            decoding = [s for s in self.running if not s.prefill_left]
-            budget = max(1, self.args.max_num_batched_tokens - len(decoding))
-            prefilled = 0
-            for sequence in self.running:
-                chunk = min(sequence.prefill_left, budget - prefilled)
-                sequence.prefill_left -= chunk
-                prefilled += chunk
-            await asyncio.sleep(base * (1 + len(decoding) / 32) + prefilled * PREFILL_MS / 1000 * knob("SLOW", 1))
-            for sequence in [s for s in self.running if not s.prefill_left]:
-                sequence.out.put_nowait(sequence.next_token())
-                self.counters["generation_tokens"] += 1
-                if sequence.made >= sequence.max_tokens:
-                    self.running.remove(sequence)
-                    self.counters["request_success"] += 1
-
-    def used(self) -> float:
-        return min(1.0, sum(len(s.prompt) + s.made for s in self.running) / CACHE_TOKENS)
 
 
 # --- the server ---------------------------------------------------------------------------------------------------
@@ -298,8 +179,9 @@ class Server:
             raise HttpError(400, "prompt must be a text or a list of token IDs (the stand-in takes one prompt)")
         most = int(request.get("max_tokens") or 16)
         if len(tokens) + most > self.args.max_model_len:
-            raise HttpError(400, f"This model's maximum context length is {self.args.max_model_len} tokens. However, "
-                                 f"you requested {most} output tokens and your prompt contains {len(tokens)}.")  # fmt: skip
+            longest = self.args.max_model_len
+            raise HttpError(400, f"This model's maximum context length is {longest} tokens. However, you requested "
+                                 f"{most} output tokens and your prompt contains {len(tokens)}.")  # fmt: skip
         sequence = Sequence(tokens, most)
         self.scheduler.add(sequence)
         head = {"id": f"cmpl-standin-{self.requests}", "object": "text_completion", "created": int(time.time()),

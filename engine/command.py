@@ -1,0 +1,79 @@
+"""What is run for one EngineSpec: the command line and the environment. Pure."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from contracts import EngineSpec
+from engine.ports import LOOPBACK
+
+OWN_FLAGS = ("host", "port", "served-model-name", "compilation-config")  # set here, never by EngineSpec.flags
+
+# Inherited variables that decide what an engine runs. A spec says all that decides, so these come from spec.env or not
+# at all. What finds the card and its libraries (HIP_, HSA_, ROCR_, CUDA_, LD_LIBRARY_PATH) stays.
+DROPPED_PREFIXES = (
+    "PYTHON", "VIRTUAL_ENV", "CONDA", "VLLM_", "AITER_", "TORCH_COMPILE", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TRITON_",
+    "OMP_", "KMP_", "GOMP_", "MKL_", "STANDIN_",
+)  # fmt: skip
+
+
+def flag(name: str, value: JsonValue) -> list[str]:
+    """One flag as vLLM's command line takes it. null: not given, the engine's own default."""
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    if isinstance(value, dict | list):
+        return [f"--{name}", json.dumps(value, sort_keys=True)]
+    return [f"--{name}", str(value)]
+
+
+def command_line(spec: EngineSpec, port: int, served_name: str) -> list[str]:
+    """`vllm serve` by way of the spec's interpreter. Raises ValueError for a flag that is the launch's own."""
+    if own := sorted(set(spec.flags) & set(OWN_FLAGS)):
+        fix = "engine.port and engine.compilation set them" if own != ["served-model-name"] else "each launch sets it"
+        raise ValueError(f"engine.flags must not hold {', '.join(own)}: {fix}")
+    line = [spec.python, "-m", "vllm.entrypoints.cli.main", "serve", spec.model]
+    for name in sorted(spec.flags):
+        line += flag(name, spec.flags[name])
+    if spec.compilation:
+        line += flag("compilation-config", spec.compilation)
+    return [*line, "--host", LOOPBACK, "--port", str(port), "--served-model-name", served_name]
+
+
+def dropped(spec: EngineSpec, inherited: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of inherited variables that the engine does not get."""
+    return tuple(sorted(name for name in inherited if name.startswith(DROPPED_PREFIXES) and name not in spec.env))
+
+
+def environment(
+    spec: EngineSpec, cache_dir: Path, inherited: Mapping[str, str], shims: tuple[Path, ...] = ()
+) -> dict[str, str]:
+    """The engine's environment; spec.env wins over all.
+
+    `cache_dir` holds this spec's compile caches and no other's. `shims` are folders that the engine's distribution
+    needs on its path (engine/interpreter.py).
+    """
+    gone = set(dropped(spec, inherited))
+    env = {name: value for name, value in inherited.items() if name not in gone}
+    loop_bin = os.path.join(inherited.get("VIRTUAL_ENV", "/nowhere"), "bin")
+    path = [part for part in inherited.get("PATH", os.defpath).split(":") if part and part != loop_bin]
+    own_bin = os.path.dirname(spec.python)  # where the engine's ninja and compilers are, if it has its own
+    env["PATH"] = ":".join(path if own_bin in path else [own_bin, *path])
+    env |= {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CACHE_ROOT": str(cache_dir / "vllm"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache_dir / "inductor"),
+        "TRITON_CACHE_DIR": str(cache_dir / "triton"),
+        # /server_info is the only place where vLLM 0.32 tells the scheduler's realised limits; loopback only.
+        "VLLM_SERVER_DEV_MODE": "1",
+    }
+    if path := [*map(str, shims), *spec.plugin_paths]:
+        env["PYTHONPATH"] = ":".join(path)
+    return env | spec.env

