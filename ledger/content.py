@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ledger.forest import axis
 from ledger.view import NightView, Try, medians
 from ledger.words import between, change_words, clean, duration, gibibytes, metric_words, number, percent, times
 
+WARNINGS_SHOWN = 40
 TAIL_LINES = 12  # of an engine's log; the whole log is under artifacts/
 
 
@@ -252,7 +254,11 @@ def _trouble(view: NightView) -> list[tuple[str, str]]:
         told.append(("resumed", f"at {resumed.at_stage or 'the start'}{ended}"))
     if view.interrupted:
         told.append(("interrupted", view.interrupted))
-    told += [("warning", message) for message in view.warned]
+    counted = Counter(view.warned)
+    for message, count in list(counted.items())[:WARNINGS_SHOWN]:
+        told.append(("warning", message + (f" ({count} times)" if count > 1 else "")))
+    if len(counted) > WARNINGS_SHOWN:
+        told.append(("warning", f"and {len(counted) - WARNINGS_SHOWN} more, in ledger.jsonl"))
     told += [("unread", f"lines of kind {kind}: written by a newer version") for kind in view.unknown_kinds]
     return [(label, clean(text)) for label, text in told]
 

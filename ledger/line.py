@@ -47,6 +47,7 @@ def encode(seq: int, at: str, kind: str, data: Frozen, prev: str) -> tuple[Event
         raise ValueError(f"{kind}: {error} (a value that is missing or without bound is None)") from None
     # Text from an engine's log may hold half a surrogate pair, which no UTF-8 can: it becomes a question mark.
     plain = json.loads(text.encode("utf-8", "replace"))
+    wanted.model_validate(plain)  # what a reader would refuse is not written; a ValidationError is a ValueError
     body: dict[str, Any] = {"seq": seq, "at": at, "kind": kind, "data": plain, "prev": prev}
     body["hash"] = digest(body)
     raw = canonical(body).encode() + b"\n"

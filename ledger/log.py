@@ -120,7 +120,7 @@ class Ledger:
         with self._mutex:
             if self._fd is None or os.getpid() != self._pid:
                 return
-            with suppress(OSError):
+            with suppress(OSError, LedgerBroken):
                 self._cut_back()
             os.close(self._fd)
             os.close(self._head_fd)
@@ -154,9 +154,10 @@ class Ledger:
         except OSError as error:
             with suppress(OSError):
                 self._cut_back()
-            if error.errno in _FULL:
+            said = _explain(error, self.folder, len(self._written))  # before the reserve changes what is left
+            if isinstance(said, LedgerFull):
                 reserve.release(self.folder)
-            raise _explain(error, self.folder, len(self._written)) from None
+            raise said from None
 
     def _cut_back(self) -> None:
         """The file ends with the last acknowledged line again. Raises LedgerBroken when it is shorter than that."""
@@ -206,10 +207,14 @@ def _move_aside(folder: Path, end: int, torn: bytes) -> str:
     while (folder / f"ledger.torn-{number}").exists():
         number += 1
     name = f"ledger.torn-{number}"
-    with (folder / name).open("xb") as file:
-        file.write(torn)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with (folder / name).open("xb") as file:
+            file.write(torn)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        (folder / name).unlink(missing_ok=True)  # half a copy would only take the space that is missing
+        raise
     with (folder / LEDGER).open("r+b") as file:
         file.truncate(end)
         os.fsync(file.fileno())
@@ -231,7 +236,7 @@ def _explain(error: OSError, folder: Path, lines: int) -> LedgerError:
         except OSError:
             left = ""
         return LedgerFull(
-            f"the disk of {folder} is full{left}: free some space, then go on with --resume; "
+            f"the disk of {folder} is full{left}: free at least 1 MiB, then go on with --resume; "
             f"all {lines} lines so far are safe"
         )
     return LedgerError(f"cannot write in {folder} ({error.strerror}): choose a folder that you may write to")

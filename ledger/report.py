@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -32,6 +33,7 @@ def render_markdown(view: NightView, night: str) -> str:
     return _environment(html=False).get_template("report.md.j2").render(content(view, night))
 
 
+@cache
 def _environment(html: bool) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),

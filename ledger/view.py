@@ -103,7 +103,7 @@ class NightView(Frozen):
     def incumbent_gain(self) -> float:
         """Product of the kept ratios: an estimate on the way, no claim. 1 when nothing is kept."""
         ratios = [t.experiment.verdict.ratio for t in self.kept if t.experiment.verdict]
-        return math.prod(r for r in ratios if r is not None)
+        return math.prod((r for r in ratios if r is not None), start=1.0)
 
     @property
     def metric(self) -> str:

@@ -143,10 +143,12 @@ def gain_words(metric: str, ratio: float | None) -> str:
 def headline(view: NightView) -> Headline:
     """The confirmed number, or plainly that there is none and why."""
     verdict = view.confirmed.verdict if view.confirmed else None
+    rehearsal = "Rehearsal: " if stand_in(view) else ""
     if verdict and verdict.word == VerdictWord.KEEP and verdict.ratio is not None:
         metric = verdict.metric or view.metric
-        return Headline(confirmed=True, title=f"{gain_words(metric, verdict.ratio)}, confirmed", detail=verdict.reason)
-    return Headline(confirmed=False, title="Nothing confirmed", detail=_why_nothing(view))
+        title = f"{rehearsal}{gain_words(metric, verdict.ratio)}, confirmed"
+        return Headline(confirmed=True, title=title, detail=verdict.reason)
+    return Headline(confirmed=False, title=f"{rehearsal}Nothing confirmed", detail=_why_nothing(view))
 
 
 def _why_nothing(view: NightView) -> str:

@@ -202,6 +202,10 @@ class MadeUpNight:
             dropped = ("gpu-memory-utilization: this engine runs on a CPU",)
             self.add("researched", schema.Researched(hypotheses=found, dropped=dropped), 2)
 
+    def profile(self) -> None:
+        with self.stage("profile"):
+            self.add("profiled", schema.Profiled(findings={"mean_waiting": 9.6, "peak_running": 4}), 12)
+
     def begin(self, number: int, tried: Hypothesis) -> str:
         experiment_id = f"e{number:02d}-{tried.id[:6]}"
         with self.stage("pick", experiment_id):

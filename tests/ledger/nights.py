@@ -34,6 +34,7 @@ def whole_night(folder: Path, vllm: str = "0.32.0") -> Path:
     with night.stage("preflight"):
         night.start()
     night.baseline()
+    night.profile()
     night.research(SEQS, EAGER, WRONG, NOTHING, REFUSED, TRADE, UNSURE, NOISY)
     night.experiment(1, SEQS, KEEP_SEQS, 1.76)
     wrong = "the answers are wrong: 7 of 8 part, the first at token 3 where the top-2 gap is 4.1 nats (near tie: 0.3)"
