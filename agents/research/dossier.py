@@ -12,8 +12,8 @@ from contracts import Card, EngineSpec, Evidence, Frozen, Hypothesis, TryItem, W
 
 class Dossier(Frozen):
     """`profile` holds the engine's own counters under tonight's workload, means and peaks over the A/A runs:
-    running_mean, running_peak, waiting_mean, waiting_peak (requests), kv_usage_peak (0 to 1), preemptions, and what
-    else there was. A missing counter is absent."""
+    running_mean, running_peak, waiting_mean, waiting_peak (requests), kv_cache_usage_peak (0 to 1), preemptions, and
+    what else there was. A missing counter is absent."""
 
     spec: EngineSpec  # the incumbent
     knobs: Knobs

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -112,7 +113,8 @@ def _read(package: str, _changed: int) -> Knobs:
 def find_vllm(python: str, timeout_s: float = 20.0) -> Path:
     """The folder of the package `vllm`, asked of the interpreter from a neutral folder. Raises KnobsError."""
     try:
-        # PYTHONSAFEPATH and cwd "/": the engine must not see this checkout, and neither must this question.
+        # A neutral folder, and nothing of the loop's own Python: this checkout is on nobody else's path.
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
         done = subprocess.run(
             [python, "-c", _ASK],
             capture_output=True,
@@ -120,7 +122,7 @@ def find_vllm(python: str, timeout_s: float = 20.0) -> Path:
             cwd="/",
             timeout=timeout_s,
             check=False,
-            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            env=inherited | {"PYTHONDONTWRITEBYTECODE": "1"},
         )
     except OSError as error:
         raise KnobsError(

@@ -10,7 +10,7 @@ from agents.research.readers import READERS, batch_limits, defaults, execution_m
 from contracts import Lever, Limit, Objective
 from tests.agents.examples import dossier, spec, workload
 
-BUSY = {"running_mean": 3.9, "running_peak": 4, "waiting_mean": 12.1, "waiting_peak": 12, "kv_usage_peak": 0.2}
+BUSY = {"running_mean": 3.9, "running_peak": 4, "waiting_mean": 12.1, "waiting_peak": 12, "kv_cache_usage_peak": 0.2}
 
 
 def test_the_readers_are_found_by_their_files() -> None:
@@ -71,7 +71,7 @@ def test_sizes(there: int, sizes: list[int]) -> None:
 
 
 def test_a_full_cache_makes_it_doubtful() -> None:
-    for crowd in ({"preemptions": 3}, {"kv_usage_peak": 0.97}):
+    for crowd in ({"preemptions": 3}, {"kv_cache_usage_peak": 0.97}):
         best = limits({**BUSY, **crowd})[0]
         assert (best.probability, best.risk) == (0.3, "medium")
         assert "preempted" in best.why
@@ -134,3 +134,9 @@ def test_what_fits_the_machine_is_left_and_said() -> None:
     engine = spec(flags={"max-model-len": 2048}, env={"VLLM_CPU_KVCACHE_SPACE": "2"})
     assert defaults.read(dossier(spec=engine)) == []
     assert len(defaults.dropped(dossier(spec=engine))) == 2
+
+
+def test_the_models_own_dtype_is_the_default() -> None:
+    d = dossier(spec=spec(flags={"dtype": "bfloat16"}), model_config_json={"torch_dtype": "bfloat16"})
+    assert defaults.read(d) == []
+    assert len(defaults.read(d.model_copy(update={"model_config_json": {}}))) == 1

@@ -15,7 +15,7 @@ from contracts import Change, Evidence, Hypothesis, Lever
 
 NAME = "batch_limits"
 KEY = "max-num-seqs"
-COUNTERS = ("running_mean", "waiting_mean", "waiting_peak", "kv_usage_peak", "preemptions")
+COUNTERS = ("running_mean", "waiting_mean", "waiting_peak", "kv_cache_usage_peak", "preemptions")
 
 # Limit 4 -> 16 under 16 streams: 162-171 -> 282-298 output tokens/s, a gain of 1.75 where the bound was 4: 4 ** 0.40.
 # Measured on a 2-core x86 machine, vLLM 0.32.0 (CPU build), eager, 128 in, 64 out, 2026-11-29. A GPU that decodes
@@ -33,7 +33,7 @@ def read(dossier: Dossier) -> list[Hypothesis]:
     if waiting == 0:
         return []  # the engine itself saw no queue: the limit is not what holds it back
     running = dossier.counter("running_mean") or float(min(limit, demand))
-    crowded = (dossier.counter("preemptions") or 0) > 0 or (dossier.counter("kv_usage_peak") or 0) >= 0.9
+    crowded = (dossier.counter("preemptions") or 0) > 0 or (dossier.counter("kv_cache_usage_peak") or 0) >= 0.9
     evidence = [
         holds(dossier, KEY, limit),
         Evidence(

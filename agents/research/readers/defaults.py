@@ -46,6 +46,8 @@ def read(dossier: Dossier) -> list[Hypothesis]:
     for lever, key, value, knob in _settings(dossier):
         if key in SIZED_TO_FIT or (knob.default_known and same(_plain(value, knob), knob.default)):
             continue
+        if key == "dtype" and value == _own_dtype(dossier):
+            continue  # "auto" takes the model's own
         default = knob.default_text or "decided when the engine starts"
         found.append(
             Hypothesis(
@@ -84,6 +86,11 @@ def _settings(dossier: Dossier) -> list[tuple[Lever, str, JsonValue, Knob]]:
                 inner = Knob(name=key, source=knob.source)  # of a key inside a JSON flag no default is known
                 found.append((lever, key, actions.read(dossier.spec, key), knob if knob.name == key else inner))
     return found
+
+
+def _own_dtype(dossier: Dossier) -> JsonValue:
+    config = dossier.model_config_json
+    return config.get("dtype") or config.get("torch_dtype")
 
 
 def _plain(value: JsonValue, knob: Knob) -> JsonValue:
