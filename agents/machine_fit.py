@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from engine.ports import is_free, listeners, port_owner
 
 GIB = 1 << 30
 OLDEST_GIT = (2, 28)  # `git init --initial-branch`
@@ -46,32 +47,14 @@ def folder_problems(folder: Path, least_free: int) -> Found:
 
 def port_problem(port: int) -> tuple[str, str] | None:
     """Whether a listener on loopback could have this port now, and who has it instead."""
-    fix = "end that server, or remove engine.port so that a free one is taken"
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else old connections would look like a server
-        try:
-            probe.bind(("127.0.0.1", port))
-            return None
-        except PermissionError:
-            return f"port {port} needs more rights than this user has", "choose engine.port above 1023, or remove it"
-        except OSError:
-            return f"port {port} is taken by {port_holder(port)}", fix
-
-
-def port_holder(port: int) -> str:
-    """ "pid 123 (python -m http.server)", as far as this user may see."""
-    try:
-        listening = [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
-    except (psutil.Error, OSError):
-        listening = []
-    pid = next((c.pid for c in listening if c.laddr and c.laddr.port == port and c.pid), None)
-    if pid is None:
-        return "a process of another user"
-    try:
-        command = " ".join(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        command = ""
-    return f"pid {pid} ({command[:100] or 'command unknown'})"
+    if is_free(port):
+        return None
+    owner = port_owner(port)
+    if owner is None and not listeners(port):
+        return f"engine.port {port} cannot be listened on by this user", "choose one above 1023, or remove engine.port"
+    who = f"pid {owner[0]} ({owner[1]})" if owner else "a process of another user"
+    fix = "end that server, choose another engine.port, or remove it so that a free one is taken"
+    return f"engine.port {port} is held by {who}", fix
 
 
 def git_problem() -> tuple[str, str] | None:

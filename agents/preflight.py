@@ -16,6 +16,7 @@ from cards.installed import installed
 from contracts import Card, Frozen, NightConfig
 
 GIB = 1 << 30
+LOGS = ROOT / "logs"
 # Seconds from an engine's start to its readiness, on the low side: SmolLM2-135M with vLLM 0.32 on 2 cores took 19 to
 # 22 s eager and 63 s compiled with a warm cache, an 8B shape with vLLM 0.26 on one H200 75 s warm (2026-11-29).
 START_EAGER_CPU_S, START_COMPILED_CPU_S, START_GPU_S = 20.0, 60.0, 75.0
@@ -23,6 +24,7 @@ SHORTEST_RUN_S = 5.0  # a guess: the budget warning is a lower bound, and says s
 # How far above the arithmetic the free memory must be before two engines share it: pages that the first has not
 # touched yet, and what the machine itself wants.
 TWIN_RESERVE = 0.10
+UNITS = {"amd": "CUs", "nvidia": "SMs", "cpu": "cores"}
 
 
 class Problem(Frozen):
@@ -47,18 +49,32 @@ class Diagnosis(Frozen):
     def fit(self) -> bool:
         return not any(problem.fatal for problem in self.problems)
 
+    def lines(self) -> list[str]:
+        """The same for a terminal: what was found, each problem with its fix, and the answer last."""
+        cards = [
+            f"{c.name} ({c.arch}, {c.memory_bytes / GIB:.0f} GiB, {c.compute_units} {UNITS[c.kind]})"
+            for c in self.cards
+        ]
+        return [
+            *(f"{name}: {value}" for name, value in self.found.items()),
+            f"cards: {', '.join(cards)}",
+            f"the night's card: {self.card_reason}",
+            *(f"{'PROBLEM' if p.fatal else 'warning'}: {p}" for p in self.problems),
+            "fit for a night" if self.fit else "not fit for a night: mend what is marked PROBLEM",
+        ]
 
-def preflight(config: NightConfig, card: Card, night_dir: Path) -> tuple[Problem, ...]:
-    """All that is wrong, fatal problems first. `night_dir` need not exist yet."""
+
+def preflight(config: NightConfig, card: Card, night_dir: Path | None) -> tuple[Problem, ...]:
+    """All that is wrong, fatal problems first. `night_dir` need not exist yet; None: this checkout's logs/."""
     problems = [
         *_interpreter(config.engine.python, card),
         *_model_and_memory(config, card),
-        *_machine(night_dir, config.limits.disk_free_bytes),
+        *_machine(night_dir or LOGS, config.limits.disk_free_bytes),
         *_tools(config, card),
         *_budget(config, card),
     ]
     if config.engine.port is not None and (taken := machine_fit.port_problem(config.engine.port)):
-        problems.append(Problem(what=f"engine.port: {taken[0]}", fix=taken[1]))
+        problems.append(Problem(what=taken[0], fix=taken[1]))
     return tuple(sorted(problems, key=lambda p: not p.fatal))
 
 
@@ -66,11 +82,11 @@ def doctor(config: NightConfig | None) -> Diagnosis:
     """The same checks, and what was found. Without a night file: the machine and the interpreter that set-up chose."""
     if config is not None:
         card, reason = choose_card(config)
-        problems = preflight(config, card, ROOT / "logs" / config.name)
+        problems = preflight(config, card, None)
         return Diagnosis(
             found=_found(config.engine.python), cards=detect(), card=card, card_reason=reason, problems=problems
         )
-    problems = (*_machine(ROOT / "logs", GIB), *_git())
+    problems = (*_machine(LOGS, GIB), *_git())
     cards = detect()
     try:
         python = str(engine_python())

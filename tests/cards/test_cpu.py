@@ -57,7 +57,9 @@ def test_control_groups_version_2_bind_from_any_level(tmp_path: Path) -> None:
 def test_control_groups_version_1_and_a_container_that_sees_its_own_as_the_root(tmp_path: Path) -> None:
     machine(tmp_path)
     group = tmp_path / "sys/fs/cgroup"
-    write(tmp_path / "proc/self/cgroup", "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n")
+    write(
+        tmp_path / "proc/self/cgroup", "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n"
+    )
     write(group / "memory/memory.limit_in_bytes", f"{4 * GIB}\n")
     write(group / "memory/memory.usage_in_bytes", f"{1 * GIB}\n")
     write(group / "cpu/cpu.cfs_quota_us", "-1\n")
