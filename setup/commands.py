@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -39,9 +41,17 @@ class Progress:
 
 
 def run_logged(
-    command: Sequence[str], log: Path, progress: Progress, label: str, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    log: Path,
+    progress: Progress,
+    label: str,
+    environment: Mapping[str, str] | None = None,
+    grows: Path | None = None,
 ) -> int:
-    """Run to the end and return the exit code. The command is ended with us when we are interrupted."""
+    """Run to the end and return the exit code. The command is ended with us when we are interrupted.
+
+    `grows` is the folder that it fills: its size shows that a long silence is work.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         # close_fds=False: the child shares the set-up lock, so if we are killed it is held until the child has ended.
@@ -58,7 +68,8 @@ def run_logged(
             while child.poll() is None:
                 time.sleep(_POLL_S)
                 if time.monotonic() >= next_line:
-                    progress.say(f"  {label}: {last_words(log)}")
+                    size = f" ({folder_gb(grows):.1f} GB so far)" if grows else ""
+                    progress.say(f"  {label}: {doing_now(read_log(log))}{size}")
                     next_line += HEARTBEAT_S
         except BaseException:
             child.terminate()
@@ -67,11 +78,29 @@ def run_logged(
     return child.returncode
 
 
-def last_words(log: Path, width: int = 90) -> str:
-    """The log's last line, cut to fit."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    words = lines[-1] if lines else "starting"
-    return words if len(words) <= width else words[: width - 3] + "..."
+def folder_gb(folder: Path) -> float:
+    """Size of a folder that may be changing under our eyes."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total / 1e9
+
+
+def read_log(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
+
+
+def doing_now(output: str, width: int = 90) -> str:
+    """What pip is at, from what it has printed: its last line that is neither a warning nor a bar."""
+    for line in reversed(output.splitlines()):
+        words = line.strip()
+        if words.startswith("Installing collected packages:"):
+            return f"installing {words.count(',') + 1} packages"
+        if words.startswith(("Collecting", "Downloading", "Using cached", "Processing")):
+            return words if len(words) <= width else words[: width - 3] + "..."
+    return "working"
 
 
 def explain_pip_failure(output: str, log: Path) -> str:
@@ -90,4 +119,9 @@ def explain_pip_failure(output: str, log: Path) -> str:
         if "No matching distribution found for" in line:
             wanted = line.split("No matching distribution found for")[1].split()[0]
             return f"the registry has no {wanted} for this Python and machine: use Python 3.11 on Linux. Its log: {log}"
-    return f"pip failed: {last_words(log)} - its log: {log}"
+    return f"pip failed: {last_line(output)} - its log: {log}"
+
+
+def last_line(output: str) -> str:
+    lines = output.strip().splitlines()
+    return lines[-1].removeprefix("error: ") if lines else "it printed nothing"
