@@ -28,6 +28,7 @@ TAKEN_FLAGS = {
 }
 TAKEN_ENV = {"PYTHONPATH": "is set by nightgate; name folders in engine.plugin_paths"}
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MOST_MINUTES = 31 * 24 * 60  # beyond a month somebody meant seconds, or infinity
 NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -46,6 +47,8 @@ def _night(config: NightConfig) -> Iterator[Problem]:
     if rule.max_launch_pairs < rule.min_launch_pairs:
         words = f"must be at least judge.min_launch_pairs ({rule.min_launch_pairs}), got {rule.max_launch_pairs}"
         yield ("judge", "max_launch_pairs"), words
+    if not config.minutes <= MOST_MINUTES:
+        yield ("minutes",), f"must be at most {MOST_MINUTES} (31 days), got {config.minutes:g}"
     reserved = limits.report_reserve_s + limits.confirm_reserve_s
     if reserved >= config.minutes * 60:
         words = f"is {config.minutes:g}, all of it reserved ({reserved:g} s) for confirmation and report; give more"

@@ -149,6 +149,7 @@ def _plain(node: yaml.Node, path: KeyPath, document: Document) -> JsonValue:
     if isinstance(node, yaml.SequenceNode):
         return [_plain(child, (*path, i), document) for i, child in enumerate(node.value)]
     text: str = node.value
+    _refuse_half_characters(text, where)
     if kind in ("int", "float"):
         document.spelled[path] = text
         return _number(text, kind, where)
@@ -165,6 +166,7 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> JsonV
             shown = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
             raise YamlProblem(f"{document.path}:{line}: {shown!s:.60} cannot be a key; write it as text, in quotes")
         key: str = key_node.value
+        _refuse_half_characters(key, f"{document.path}:{line}")
         here = (*path, key)
         if key in result:
             first = document.lines[here]
@@ -174,6 +176,14 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> JsonV
         document.lines[here] = line
         result[key] = _plain(value_node, here, document)
     return result
+
+
+def _refuse_half_characters(text: str, where: str) -> None:
+    """ "\\ud800" is half of a character, which no file, environment or JSON can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise YamlProblem(f"{where}: holds half a character (\\ud800 to \\udfff); write the character itself") from None
 
 
 def _number(text: str, kind: str, where: str) -> int | float:

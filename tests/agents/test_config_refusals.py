@@ -27,6 +27,11 @@ __all__ = ["checkout"]  # a fixture
         ),
         ({"minutes": "minutes: -3"}, "x.yaml:1: minutes must be above 0, got -3"),
         ({"minutes": "minutes: soon"}, "x.yaml:1: minutes must be a number, got the text 'soon'"),
+        ({"minutes": "minutes: 1.0e+300"}, "x.yaml:1: minutes must be at most 44640 (31 days), got 1e+300"),
+        (
+            {"model": 'model: "\\ud800"'},
+            "x.yaml:4: engine.model: holds half a character (\\ud800 to \\udfff); write the character itself",
+        ),
         ({"minutes": "minutes: true"}, "x.yaml:1: minutes must be a number, got true"),
         ({"minutes": "minutes:"}, "x.yaml:1: minutes must be a number, got nothing"),
         (
