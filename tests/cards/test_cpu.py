@@ -41,13 +41,13 @@ def test_affinity_counts(tmp_path: Path, allowed: str, cores: int) -> None:
 def test_control_groups_version_2_bind_from_any_level(tmp_path: Path) -> None:
     machine(tmp_path)
     group = tmp_path / "sys/fs/cgroup"
-    write(tmp_path / "proc/self/cgroup", "0::/work/night\n")
-    write(group / "work/cpu.max", "250000 100000\n")  # 2.5 CPUs' time: threads for 3
-    write(group / "work/night/cpu.max", "max 100000\n")
-    write(group / "work/memory.max", f"{8 * GIB}\n")
-    write(group / "work/memory.current", f"{6 * GIB}\n")
-    write(group / "work/memory.stat", f"anon 1\ninactive_file {2 * GIB}\n")
-    write(group / "work/night/memory.max", "max\n")
+    write(tmp_path / "proc/self/cgroup", "0::/jobs/night\n")
+    write(group / "jobs/cpu.max", "250000 100000\n")  # 2.5 CPUs' time: threads for 3
+    write(group / "jobs/night/cpu.max", "max 100000\n")
+    write(group / "jobs/memory.max", f"{8 * GIB}\n")
+    write(group / "jobs/memory.current", f"{6 * GIB}\n")
+    write(group / "jobs/memory.stat", f"anon 1\ninactive_file {2 * GIB}\n")
+    write(group / "jobs/night/memory.max", "max\n")
     assert usable_cores(tmp_path) == 3
     assert memory_limit(tmp_path) == 8 * GIB
     assert detect_cpu(tmp_path).memory_bytes == 8 * GIB
