@@ -1,7 +1,7 @@
 """How often does a night of changes that do nothing keep one, and what gains does the judge see? Beside four naive
 rules.
 
-    python -m benchmarks.judge_false_keeps [--nights 4000] [--data ../shared/data/h200_twin/launches.csv]
+    python -m benchmarks.judge_false_keeps [--nights 2000] [--data ../shared/data/h200_twin/launches.csv]
 
 Whole nights through the judge's own functions, on made-up and on resampled real noise (judge_noise_models.py).
 Results are kept in docs/judge.md.
@@ -27,8 +27,9 @@ from scipy.stats import binomtest
 from benchmarks import judge_noise_models as noise_models
 from benchmarks.judge_noise_models import CPU, CPU_LAUNCHES, H200, Model
 from contracts import JudgeRule, NoiseFloor
+from judge.confirm import CONFIDENCE
 from judge.noise import floor_from_ratios, learn_from_means
-from judge.speed import Call, judge_speed
+from judge.speed import Call, judge_speed, margin, spread
 from judge.spending import alpha_for_try
 
 RULE = JudgeRule()  # 0.05 a night, smallest gain 2 %, 2 to 4 launch pairs of 2 run pairs, 2 A/A launch pairs, 20 tries
@@ -106,10 +107,10 @@ def one_try(ratios: Sequence[Sequence[float]], floor: NoiseFloor, rule: JudgeRul
 
 
 def false_keep_table(models: Sequence[Model], nights: int, seed: int, console: Console) -> Table:
-    table = Table(
-        box=box.SIMPLE,
-        title=f"Promised: at most 5 %. Chance of one false keep or more in a night of {RULE.max_tries} null changes ({nights} nights each)",
+    title = (
+        f"Chance of a false keep in a night of {RULE.max_tries} null changes, promised 5 % at most ({nights} nights)"
     )
+    table = Table(box=box.SIMPLE, title=title)
     for heading in ("noise", "judge", "95 % interval", "launch pairs/try", "no learning", *NAIVE):
         table.add_column(heading, justify="left" if heading == "noise" else "right")
     for model in track(models, "null nights", console=console):
@@ -130,11 +131,11 @@ def false_keep_table(models: Sequence[Model], nights: int, seed: int, console: C
 def unlucky_table(nights: int, seed: int) -> Table:
     """The promise is over nights, A/A luck included. What does it look like in the nights whose A/A was
     misleading?"""
-    table = Table(box=box.SIMPLE, title="The same, by what the A/A happened to say (CPU noise, normal)")
+    table = Table(box=box.SIMPLE, title="The same, by what the A/A happened to say (CPU, launches 3 %)")
     for heading in ("A/A sd over the true sd", "share of nights", "chance of a false keep"):
         table.add_column(heading, justify="right")
-    model = Model("", noise_models.normal(CPU))
-    truth = math.sqrt(2 * CPU.launch**2 + 2 * CPU.run**2 / RULE.runs_per_launch)
+    model = Model("", noise_models.normal(CPU_LAUNCHES))
+    truth = math.sqrt(2 * CPU_LAUNCHES.launch**2 + 2 * CPU_LAUNCHES.run**2 / RULE.runs_per_launch)
     rng = np.random.default_rng(seed)
     done = [run_night(rng, model, 0.0, RULE, True, False) for _ in range(nights)]
     for low, high in ((0.0, 0.5), (0.5, 0.75), (0.75, 1.0), (1.0, 1.5), (1.5, 9.0)):
@@ -165,9 +166,36 @@ def power_table(models: Sequence[Model], nights: int, seed: int, console: Consol
     return table
 
 
+def confirm_table(models: Sequence[Model], nights: int, seed: int) -> Table:
+    """Does the headline's interval hold the truth? After 10 tries, the configured number of fresh launch pairs."""
+    table = Table(
+        box=box.SIMPLE,
+        title=f"Confirmation: how often its {CONFIDENCE:.0%} interval misses a true 1.5x ({nights} nights)",
+    )
+    for heading in ("noise", "missed", "median width"):
+        table.add_column(heading, justify="left" if heading == "noise" else "right")
+    truth, n, runs = math.log(1.5), RULE.confirm_launch_pairs, RULE.runs_per_launch
+    for model in models:
+        rng = np.random.default_rng(seed)
+        missed, widths = 0, []
+        for _ in range(nights):
+            a, b = model.draw(rng, RULE.aa_launch_pairs, runs, True, 0)
+            floor = floor_from_ratios(METRIC, (b - a).tolist())
+            for j in range(1, 11):
+                a, b = model.draw(rng, RULE.min_launch_pairs, runs, False, j)
+                floor = learn_from_means(floor, (b - a).mean(axis=1).tolist())
+            a, b = model.draw(rng, n, runs, False, 11)
+            ratios = (b - a + truth).tolist()
+            half = margin((1 - CONFIDENCE) / 2, *spread(ratios, floor), n)
+            missed += abs(float(np.mean(ratios)) - truth) > half
+            widths.append(math.expm1(2 * half))
+        table.add_row(model.name, f"{missed / nights:.1%}", f"{np.median(widths):.1%}")
+    return table
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--nights", type=int, default=4000)
+    options.add_argument("--nights", type=int, default=2000)
     options.add_argument("--seed", type=int, default=20261129)
     options.add_argument("--data", type=Path, default=Path("../shared/data/h200_twin/launches.csv"))
     chosen = options.parse_args()
@@ -181,7 +209,7 @@ def main() -> None:
         Model("CPU, B's noise x 2", m.noisier_change(CPU, 2.0)),
         Model("CPU, B's noise x 4", m.noisier_change(CPU, 4.0)),
         Model("CPU, noise x 2 after A/A", m.noisier_night(CPU, 2.0)),
-        Model("CPU launches 3 %, noise x 2 after A/A", m.noisier_night(CPU_LAUNCHES, 2.0)),
+        Model("CPU launches 3 %, x 2 after A/A", m.noisier_night(CPU_LAUNCHES, 2.0)),
         Model("CPU, try 3 wild (x 10)", m.wild_change(CPU, 3, 10.0)),
         Model("CPU launches 3 %, try 3 wild (x 10)", m.wild_change(CPU_LAUNCHES, 3, 10.0)),
         Model("CPU, B placed 1 % better", m.better_place(CPU, 0.01)),
@@ -190,10 +218,11 @@ def main() -> None:
         Model("H200, B placed 1 % better", m.better_place(H200, 0.01)),
     ]
     real = [Model("H200, real launches resampled", m.resampled(chosen.data))] if chosen.data.exists() else []
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 160)
     if not real:
         console.print(f"[yellow]{chosen.data} is not there: the resampled rows are left out (--data PATH)")
     console.print(false_keep_table([*models, *real], chosen.nights, chosen.seed, console))
+    console.print(confirm_table([*models, *real], chosen.nights, chosen.seed))
     console.print(unlucky_table(2 * chosen.nights, chosen.seed))
     power = [
         models[0],
