@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from contracts import Change, Experiment, Frozen, Lever, Measurement, VerdictWord
+from contracts import Change, Experiment, Frozen, Lever, VerdictWord
 from ledger.clock import seconds_between
 from ledger.view import NightView, Try
 
@@ -182,11 +182,7 @@ def traps(view: NightView) -> str | None:
     kept = [change_words(e.hypothesis.change) for e in planted if e.id in view.kept_ids]
     if kept:
         return f"{len(kept)} of {len(planted)} planted traps was KEPT: {'; '.join(kept)}. Do not trust this night."
-    return f"{len(planted)} planted trap{'' if len(planted) == 1 else 's'}, all refused."
-
-
-def arms(measurements: tuple[Measurement, ...]) -> dict[str, list[Measurement]]:
-    return {arm: [m for m in measurements if m.arm == arm and not m.void_reasons] for arm in ("A", "B")}
+    return f"{len(planted)} planted traps, all refused." if len(planted) > 1 else "1 planted trap, refused."
 
 
 def span(view: NightView) -> str:
