@@ -68,8 +68,9 @@ def run_logged(
             while child.poll() is None:
                 time.sleep(_POLL_S)
                 if time.monotonic() >= next_line:
-                    size = f" ({folder_gb(grows):.1f} GB so far)" if grows else ""
-                    progress.say(f"  {label}: {doing_now(read_log(log))}{size}")
+                    words = doing_now(read_log(log))
+                    size = f" ({folder_gb(grows):.1f} GB so far)" if grows and words.startswith("installing") else ""
+                    progress.say(f"  {label}: {words}{size}")
                     next_line += HEARTBEAT_S
         except BaseException:
             child.terminate()
