@@ -43,6 +43,10 @@ def judged(lever: Lever, key: str, before: JsonValue, after: JsonValue, a: str, 
     return judge_path(change, probe_for(change, KNOBS), a, b)
 
 
+NGRAM: dict[str, JsonValue] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
+NGRAM_LOG = (
+    f"{ENGINE}model='m', speculative_config=SpeculativeConfig(method='ngram', model=None, num_spec_tokens=3), x=1\n"
+)
 FLAG, ENV, COMP = Lever.ENGINE_FLAG, Lever.ENVIRONMENT, Lever.COMPILATION
 
 
@@ -60,6 +64,8 @@ FLAG, ENV, COMP = Lever.ENGINE_FLAG, Lever.ENVIRONMENT, Lever.COMPILATION
         (FLAG, "enable-prefix-caching", False, None, OTHER_LOG, EAGER_LOG),
         (FLAG, "max-num-batched-tokens", None, 128, EAGER_LOG, OTHER_LOG),
         (FLAG, "max-num-batched-tokens", 128, None, OTHER_LOG, EAGER_LOG),
+        (FLAG, "speculative-config", None, NGRAM, EAGER_LOG, NGRAM_LOG),
+        (FLAG, "speculative-config", NGRAM, None, NGRAM_LOG, EAGER_LOG),
         (ENV, "VLLM_CPU_OMP_THREADS_BIND", None, "nobind", EAGER_LOG, OTHER_LOG),
         (ENV, "VLLM_CPU_KVCACHE_SPACE", "1", "2", EAGER_LOG, OTHER_LOG),
         (
