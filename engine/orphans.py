@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable
 
 import psutil
@@ -15,14 +16,37 @@ from contracts import LaunchRecord
 SAME_START_S = 2.0
 
 
+def alive(process: psutil.Process) -> bool:
+    """Runs, and is no zombie: in a container whose first process does not reap, an ended orphan stays one for good."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def wait_gone(processes: Iterable[psutil.Process], wait_s: float) -> None:
+    """Returns when none of them lives any more, or after `wait_s`."""
+    deadline = time.monotonic() + wait_s
+    while any(alive(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def same_process(pid: int, started: float) -> psutil.Process | None:
     """The living process with this pid and start time, or None."""
     try:
         process = psutil.Process(pid)
-        alive = process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - started) <= SAME_START_S
+        same = abs(process.create_time() - started) <= SAME_START_S
     except psutil.Error:
         return None
-    return process if alive else None
+    return process if same and alive(process) else None
+
+
+def reused(record: LaunchRecord) -> bool:
+    """The recorded pid is another process's now."""
+    try:
+        return abs(psutil.Process(record.pid).create_time() - record.pid_started) > SAME_START_S
+    except psutil.Error:
+        return False
 
 
 def remains(record: LaunchRecord) -> list[psutil.Process]:
@@ -32,7 +56,7 @@ def remains(record: LaunchRecord) -> list[psutil.Process]:
     lives; the working folder, unique to the launch, is asked besides.
     """
     first = same_process(record.pid, record.pid_started)
-    if first is None and psutil.pid_exists(record.pid):
+    if first is None and reused(record):
         return []  # the pid is another's now, so the session is gone as well
     found = [first] if first else []
     with contextlib.suppress(psutil.Error):
@@ -44,7 +68,7 @@ def remains(record: LaunchRecord) -> list[psutil.Process]:
                 os.getsid(process.pid) == record.pid
                 and process.create_time() >= record.pid_started - SAME_START_S
                 and process.cwd().endswith(folder)
-                and process.status() != psutil.STATUS_ZOMBIE
+                and alive(process)
                 and process not in found
             ):
                 found.append(process)
@@ -66,9 +90,10 @@ def end_orphans(records: Iterable[LaunchRecord], grace_s: float = 10.0) -> tuple
         for process in tree[:1] if tree[0].pid == record.pid else tree:
             with contextlib.suppress(psutil.Error):
                 process.terminate()
-        _, alive = psutil.wait_procs(tree, timeout=grace_s)
-        for process in {*alive, *remains(record)}:
+        wait_gone(tree, grace_s)
+        killed = [process for process in {*tree, *remains(record)} if alive(process)]
+        for process in killed:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(alive, timeout=grace_s)
+        wait_gone(killed, grace_s)
     return tuple(ended)

@@ -1,4 +1,4 @@
-"""What the engine really runs, read back from its log and its endpoints, and where that differs from what was asked.
+"""What the engine really runs, read back from its log and its endpoints (engine/asked.py says where that differs).
 
 That a flag was accepted proves nothing: on a CPU, vLLM 0.32 takes `--attention-backend FLASH_ATTN` and says in one
 line of its log that it cannot use it. Three sources, the surest first:
@@ -18,6 +18,7 @@ import httpx
 from pydantic import JsonValue
 
 from contracts import EngineSpec
+from engine.asked import asked
 
 CONFIG_LINE = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]+)\) with config: (?P<config>.*)")
 CPU_REFUSES_BACKEND = re.compile(r"Cannot use (?:AttentionBackendEnum\.)?(\w+) backend on CPU")
@@ -30,17 +31,20 @@ LINES: dict[str, re.Pattern[str]] = {
     "compile_s": re.compile(r"torch\.compile took ([\d.]+) s in total"),
     "graph_capture_s": re.compile(r"Graph capturing finished in ([\d.]+) secs"),
     "weights_s": re.compile(r"Loading weights took ([\d.]+) seconds"),
+    "max_num_batched_tokens": re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)"),
     "omp_cores": re.compile(r"local_rank=0, core ids=\[([\d, ]*)\]"),
     "stand_in": re.compile(r"stand-in API server version (\S+):"),
 }  # fmt: skip
 # Inside the long config line: name=value, the value up to the next comma outside brackets.
-CONFIG_KEYS = ("dtype", "max_seq_len", "quantization", "enforce_eager", "kv_cache_dtype", "device_config", "seed",
-               "enable_prefix_caching", "enable_chunked_prefill", "load_format", "speculative_config",
+CONFIG_KEYS = ("dtype", "quantization", "enforce_eager", "kv_cache_dtype", "device_config", "seed", "load_format",
+               "enable_prefix_caching", "enable_chunked_prefill", "speculative_config",
                "tensor_parallel_size")  # fmt: skip
-# Where a flag's realised value stands in /server_info's VllmConfig, when not under its own name in one of SECTIONS.
-SECTIONS = ("scheduler_config", "cache_config", "model_config", "parallel_config", "load_config", "compilation_config",
-            "kernel_config", "attention_config")  # fmt: skip
-COMPILATION_MODES = {"NONE": 0, "STOCK_TORCH_COMPILE": 1, "DYNAMO_TRACE_ONCE": 2, "VLLM_COMPILE": 3}
+# What /server_info's VllmConfig says truly: sizes and limits, which the scheduler and the cache take from there.
+# kernel_config and attention_config are left out on purpose: they repeat what was asked, used or not.
+SECTIONS = ("scheduler_config", "cache_config", "model_config", "parallel_config", "load_config")
+ALWAYS = ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling", "block_size",
+          "enable_prefix_caching", "gpu_memory_utilization", "kv_cache_memory_bytes", "num_gpu_blocks", "dtype",
+          "enforce_eager", "is_moe_model", "tensor_parallel_size")  # fmt: skip
 
 
 def value_of(text: str) -> JsonValue:
@@ -72,7 +76,7 @@ def parse_log(log: str) -> dict[str, JsonValue]:
     found: dict[str, JsonValue] = {}
     for name, pattern in LINES.items():
         if matches := pattern.findall(log):
-            found[name] = value_of(matches[-1])
+            found[name] = matches[-1] if name == "omp_cores" else value_of(matches[-1])
     if config := CONFIG_LINE.search(log):
         found["version"] = config["version"]
         for key in CONFIG_KEYS:
@@ -80,9 +84,11 @@ def parse_log(log: str) -> dict[str, JsonValue]:
                 found[key] = value_of(text)
         for key in ("mode", "cudagraph_mode"):
             if text := config_value(config["config"], key):
-                found[f"compilation_{key}"] = re.sub(r"^<\w+\.(\w+):.*>$", r"\1", text)
+                found[f"compilation.{key}"] = re.sub(r"^<\w+\.(\w+):.*>$", r"\1", text)
+    if found.get("device_config") == "cpu":
+        # vllm/platforms/cpu.py get_attn_backend_cls: outside of MLA, which has a log line of its own, nothing else.
+        found.setdefault("attention_backend", "CPU_ATTN")
     if refused := CPU_REFUSES_BACKEND.findall(log):
-        found["attention_backend"] = "CPU_ATTN"
         found["attention_backend_refused"] = refused[-1]
     return found
 
@@ -107,24 +113,31 @@ def read_endpoints(http: httpx.Client) -> dict[str, Any]:
     return found
 
 
-def realise(log: str, endpoints: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """What runs, one flat dict, named as flags are with "_" for "-". The log wins over the resolved configuration."""
-    config = (endpoints.get("info") or {}).get("vllm_config") or {}
+def realise(spec: EngineSpec, log: str, endpoints: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """What runs, one flat dict, named as flags are with "_" for "-"; compilation keys as "compilation.mode", variables
+    as "env.VLLM_X". Beside what is always told, whatever the spec asks for and the engine tells. "unconfirmed" lists
+    what was asked for and nothing tells about."""
+    info = endpoints.get("info") or {}
+    config, variables = info.get("vllm_config") or {}, info.get("vllm_env") or {}
+    wanted = {*ALWAYS, *(key for key, _ in asked(spec))}
     found: dict[str, JsonValue] = {}
     for section in SECTIONS:
         for name, value in (config.get(section) or {}).items():
-            if isinstance(value, str | int | float | bool | None):
-                found.setdefault(name, value)
+            if name in wanted and isinstance(value, str | int | float | bool):
+                found.setdefault(name, value_of(value) if isinstance(value, str) else value)
+    for name, value in (config.get("compilation_config") or {}).items():
+        if f"compilation.{name}" in wanted and isinstance(value, str | int | float | bool | list):
+            found[f"compilation.{name}"] = value
+    found |= {f"env.{name}": variables[name] for name in spec.env if name in variables}
     cache = endpoints.get("cache") or {}
-    found |= {name: value_of(text) for name, text in cache.items() if name not in found}
+    found |= {name: value_of(text) for name, text in cache.items() if name in wanted and text != "None"}
     found |= parse_log(log)
+    if found.get("is_moe_model") is False:
+        found["moe_backend"] = "none, the model has no experts"
     if (version := (endpoints.get("version") or {}).get("version")) is not None:
         found["version"] = version
     for card in (endpoints.get("models") or {}).get("data", [])[:1]:
-        found["max_model_len"] = card.get("max_model_len")
-        found["served_name"] = card.get("id")
-    return {name: found[name] for name in sorted(found) if found[name] is not None}
-
-
-def mismatches(spec: EngineSpec, realised: Mapping[str, Any]) -> tuple[str, ...]:
-    return ()
+        found["max_model_len"], found["served_name"] = card.get("max_model_len"), card.get("id")
+    found = {name: found[name] for name in sorted(found) if found[name] is not None}
+    unconfirmed: list[JsonValue] = [key for key, _ in asked(spec) if key not in found]
+    return found | ({"unconfirmed": unconfirmed} if unconfirmed else {})

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -22,10 +23,11 @@ import psutil
 
 from contracts import EngineSpec, Failure, FailureKind, LaunchRecord, Limits
 from engine import command, interpreter, ports
+from engine.asked import mismatches
 from engine.failure import classify
 from engine.link import KeeperLink, KeeperLost
 from engine.orphans import end_orphans
-from engine.realised import mismatches, read_endpoints, realise
+from engine.realised import read_endpoints, realise
 from engine.running import EngineFailure
 
 POLL_S = 0.1
@@ -133,7 +135,9 @@ class Engine:
             ready_s = time.monotonic() - self._begun
             self._confirm_name()
             self._ready_offset = self.log_offset()
-            realised = realise(self.log_since(self._log_start), read_endpoints(self._http))
+            endpoints = read_endpoints(self._http)
+            (self._log.parent / "endpoints.json").write_text(json.dumps(endpoints, indent=1))
+            realised = realise(self.spec, self.log_since(self._log_start), endpoints)
             realised["environment_dropped"] = list(command.dropped(self.spec, os.environ))
             self._record = self._record.model_copy(
                 update={

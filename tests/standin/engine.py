@@ -38,6 +38,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -50,6 +51,27 @@ VERSION = "0.0.0+standin"
 
 def log(message: str, level: str = "INFO") -> None:
     print(f"{level} {time.strftime('%m-%d %H:%M:%S')} [standin/engine.py] {message}", flush=True)
+
+
+def log_configuration(args: argparse.Namespace, given: list[str]) -> None:
+    """The lines that vLLM 0.32 writes and that the loop reads; every one says stand-in."""
+    log(f"stand-in API server version {VERSION}: not vLLM")
+    log(f"non-default args: {({k: v for k, v in vars(args).items() if v != vars(arguments([]))[k]})}")
+    for flag in set(re.findall(r"--([a-z-]+)", " ".join(given))) & {"attention-backend"}:
+        log(f"Cannot use AttentionBackendEnum.{args.attention_backend} backend on CPU. ({flag})")
+    mode = "NONE: 0" if args.enforce_eager else "DYNAMO_TRACE_ONCE: 2"
+    log(f"Initializing a V1 LLM engine (v{VERSION}) with config: model='{args.model_tag}', dtype=torch."
+        f"{'bfloat16' if args.dtype in (None, 'auto') else args.dtype}, max_seq_len={args.max_model_len}, "
+        f"enforce_eager={args.enforce_eager}, kv_cache_dtype={args.kv_cache_dtype or 'auto'}, device_config=cpu, "
+        f"seed={args.seed}, enable_prefix_caching={args.enable_prefix_caching}, "
+        f"enable_chunked_prefill={args.enable_chunked_prefill}, compilation_config={{'mode': <CompilationMode.{mode}>, "
+        f"'compile_ranges_endpoints': [{args.max_num_batched_tokens}], 'cudagraph_mode': <CUDAGraphMode.NONE: 0>}}")
+    log(f"VLLM_CPU_OMP_THREADS_BIND='{os.environ.get('VLLM_CPU_OMP_THREADS_BIND', 'auto')}', auto_setup=True")
+    if not args.enforce_eager:
+        log("Warming up model for the compilation... (stand-in: nothing is compiled)")
+    log(f"CPU KV cache size: {CACHE_TOKENS:,} tokens (stand-in)")
+    if knob("WRONG_TOKENS"):
+        log("PLANTED FAULT active: the stand-in gives another model's answers")
 
 
 # --- the server ---------------------------------------------------------------------------------------------------
@@ -113,7 +135,8 @@ class Server:
     async def route(self, method: str, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         if method == "GET":
             pages: dict[str, Any] = {"/health": "", "/version": {"version": VERSION, "engine": "stand-in"},
-                                     "/v1/models": self.models(), "/metrics": self.metrics()}  # fmt: skip
+                                     "/v1/models": self.models(), "/metrics": self.metrics(),
+                                     "/server_info": self.info()}  # fmt: skip
             if path not in pages:
                 raise HttpError(404, "Not Found", "NotFoundError")
             page = pages[path]
@@ -144,6 +167,15 @@ class Server:
                 "permission": []}  # fmt: skip
         return {"object": "list", "data": [card]}
 
+    def info(self) -> dict[str, Any]:
+        a = self.args
+        config = {"scheduler_config": {"max_num_seqs": a.max_num_seqs, "async_scheduling": a.async_scheduling,
+                                       "max_num_batched_tokens": a.max_num_batched_tokens,
+                                       "enable_chunked_prefill": a.enable_chunked_prefill},
+                  "cache_config": {"block_size": a.block_size, "enable_prefix_caching": a.enable_prefix_caching},
+                  "parallel_config": {"is_moe_model": False}}  # fmt: skip
+        return {"engine": "stand-in", "vllm_config": config, "vllm_env": {}}
+
     def metrics(self) -> str:
         s, label = self.scheduler, f'{{engine="0",model_name="{self.name}"}}'
         gauges = {"num_requests_running": len(s.running), "num_requests_waiting": len(s.waiting),
@@ -166,7 +198,7 @@ class Server:
         if n == knob("COMPILE_AFTER"):
             log("Triton kernel JIT compilation during inference: standin_kernel", "WARNING")
         if n == knob("CRASH_AFTER"):
-            crash("EngineDeadError: the stand-in was told to crash")
+            crash("RuntimeError: the stand-in was told to crash in mid-run")
         if knob("HANG_AFTER") and n >= knob("HANG_AFTER"):
             self.scheduler.hung = True
 
@@ -286,8 +318,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 def main() -> None:
     given = sys.argv[1:]
     args = arguments(given)
-    log(f"stand-in API server version {VERSION}: not vLLM")
-    log(f"non-default args: {({k: v for k, v in vars(args).items() if v != vars(arguments([]))[k]})}")
+    log_configuration(args, given)
     refused = os.environ.get("STANDIN_REFUSE_FLAG")
     if args.block_size == 16 or (refused and any(part.split("=")[0] == f"--{refused}" for part in given)):
         crash("pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig\n"
