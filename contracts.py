@@ -300,6 +300,8 @@ class JudgeRule(Frozen):
     runs_per_launch: int = Field(2, ge=1)
     aa_launch_pairs: int = Field(2, ge=2)
     max_tries: int = Field(20, ge=1)
+    confirm_launch_pairs: int = Field(3, ge=2)
+    foreign_cpu_share: float = Field(0.25, ge=0, le=1)  # see judge/void.py; 1 allows any
 
 
 class GateRule(Frozen):

@@ -33,8 +33,10 @@ HIT_SLACK = 0.01
 SHARED_HIT_SLACK = 0.25
 
 
-def run_void_reasons(m: Measurement, workload: Workload) -> tuple[str, ...]:
-    """Why this run alone says nothing; () when it is valid."""
+def run_void_reasons(
+    m: Measurement, workload: Workload, foreign_cpu_share: float = FOREIGN_CPU_SHARE
+) -> tuple[str, ...]:
+    """Why this run alone says nothing; () when it is valid. `foreign_cpu_share` of 1 allows any other use of the CPU."""
     seen = m.conditions
     return (
         *_flag(seen.get("identity_ok"), True, "identity not checked", "the engine was not ours for the whole run"),
@@ -42,7 +44,7 @@ def run_void_reasons(m: Measurement, workload: Workload) -> tuple[str, ...]:
         *_generator(seen),
         *_compiles(seen.get("compiles_in_window")),
         *_used_prompts(seen, workload),
-        *_foreign(_number(seen.get("foreign_cpu_share"))),
+        *_foreign(_number(seen.get("foreign_cpu_share")), foreign_cpu_share),
     )
 
 
@@ -86,11 +88,11 @@ def _used_prompts(seen: Mapping[str, JsonValue], workload: Workload) -> Iterator
         yield f"used prompts: {hits:.1%} of prompt tokens came from the prefix cache, {planned:.1%} are shared"
 
 
-def _foreign(share: float | None) -> Iterator[str]:
+def _foreign(share: float | None, allowed: float) -> Iterator[str]:
     if share is None:
         yield "foreign CPU use not measured"
-    elif share > FOREIGN_CPU_SHARE:
-        yield f"other processes used {share:.0%} of the CPU, at most {FOREIGN_CPU_SHARE:.0%} is allowed"
+    elif share > allowed:
+        yield f"other processes used {share:.0%} of the CPU, at most {allowed:.0%} is allowed (judge.foreign_cpu_share)"
 
 
 def pair_void_reasons(a: Measurement, b: Measurement) -> tuple[str, ...]:
