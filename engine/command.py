@@ -71,7 +71,8 @@ def environment(
         "VLLM_CACHE_ROOT": str(cache_dir / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache_dir / "inductor"),
         "TRITON_CACHE_DIR": str(cache_dir / "triton"),
-        # /server_info is the only place where vLLM 0.32 tells the scheduler's realised limits; loopback only.
+        # /server_info is the only place where vLLM 0.32 tells the scheduler's realised limits. It opens other
+        # development endpoints too; the server listens on loopback only.
         "VLLM_SERVER_DEV_MODE": "1",
     }
     if path := [*map(str, shims), *spec.plugin_paths]:

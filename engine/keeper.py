@@ -97,6 +97,8 @@ class Keeper:
                 start_new_session=True,
             )  # fmt: skip
         self.pid = child.pid
+        with contextlib.suppress(OSError):  # where memory runs out, the kernel is to end an engine and not the loop
+            Path(f"/proc/{self.pid}/oom_score_adj").write_text("500")
         self.child = child  # kept so that Popen never warns; reap() waits for it
         self.exit_code: int | None = None
 

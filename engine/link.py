@@ -18,13 +18,20 @@ from engine import keeper
 START_S = 30.0  # for a process that starts in 20 ms on an idle machine
 
 
+class NotStarted(Exception):
+    """The operating system would not run this command line; the text says why."""
+
+
 class KeeperLost(Exception):
     """The keeper ended without having been asked to; its engine may still run."""
 
 
 class KeeperLink:
     def __init__(self, argv: list[str], env: dict[str, str], cwd: Path, log_path: Path, grace_s: float) -> None:
-        """Starts the keeper and through it the engine; returns when the engine's process exists. Raises OSError."""
+        """Starts the keeper and through it the engine; returns when the engine's process exists.
+
+        Raises NotStarted, or OSError when the log cannot be written.
+        """
         self._lock = threading.RLock()
         self._buffer = b""
         self._said: dict[str, Any] = {}
@@ -38,7 +45,7 @@ class KeeperLink:
         self._tell(json.dumps(job) + "\n")
         if not self._hear("pid", START_S):
             self.close()
-            raise OSError(self._said.get("error") or "the engine's keeper did not start")
+            raise NotStarted(self._said.get("error") or "the engine's keeper did not start")
         self.pid: int = self._said["pid"]
         self.started: float = self._said["started"]  # seconds since the epoch
         found = keeper.status(self.pid)
@@ -81,9 +88,10 @@ class KeeperLink:
             self._process.wait(timeout=5)
 
     def _tell(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            if self._process.stdin:
-                self._process.stdin.write(text.encode())
+        pipe, data = self._process.stdin, text.encode()
+        with contextlib.suppress(OSError, ValueError):  # the keeper is gone, or the pipe closed
+            while pipe and data:
+                data = data[os.write(pipe.fileno(), data) :]
 
     def _hear(self, key: str, wait_s: float) -> bool:
         """Reads what the keeper said until it has said `key`, up to `wait_s`. False: it has not."""

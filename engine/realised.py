@@ -22,6 +22,7 @@ from engine.asked import asked
 
 CONFIG_LINE = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]+)\) with config: (?P<config>.*)")
 CPU_REFUSES_BACKEND = re.compile(r"Cannot use (?:AttentionBackendEnum\.)?(\w+) backend on CPU")
+UNKNOWN_VARIABLE = re.compile(r"Unknown vLLM environment variable detected: (\w+)")
 # What the log says of what is in use, by the name that it gets in `realised`. The last line of a kind counts.
 LINES: dict[str, re.Pattern[str]] = {
     "attention_backend": re.compile(r"Using (\w+)(?: attention)? backend(?: out of potential backends|\.)"),
@@ -88,6 +89,8 @@ def parse_log(log: str) -> dict[str, JsonValue]:
     if found.get("device_config") == "cpu":
         # vllm/platforms/cpu.py get_attn_backend_cls: outside of MLA, which has a log line of its own, nothing else.
         found.setdefault("attention_backend", "CPU_ATTN")
+    for variable in UNKNOWN_VARIABLE.findall(log):
+        found[f"env.{variable}"] = "unknown to this vLLM"
     if refused := CPU_REFUSES_BACKEND.findall(log):
         found["attention_backend_refused"] = refused[-1]
     return found

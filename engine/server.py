@@ -25,7 +25,7 @@ from contracts import EngineSpec, Failure, FailureKind, LaunchRecord, Limits
 from engine import command, interpreter, ports
 from engine.asked import mismatches
 from engine.failure import classify
-from engine.link import KeeperLink, KeeperLost
+from engine.link import KeeperLink, KeeperLost, NotStarted
 from engine.orphans import end_orphans
 from engine.realised import read_endpoints, realise
 from engine.running import EngineFailure
@@ -68,7 +68,7 @@ class Engine:
         self._oom_kills = oom_kills()
         self._ready_offset: int | None = None
         self._stopped: StopReport | None = None
-        self._stopping = threading.Lock()
+        self._stopping = threading.RLock()  # a signal handler may stop what is being stopped
         # Loopback must never go through a proxy that the environment names.
         self._http = httpx.Client(base_url=self.base_url, timeout=ANSWER_S, trust_env=False)
 
@@ -102,7 +102,7 @@ class Engine:
                 command.environment(spec, cache, os.environ, shims),
                 folder / "cwd", log, limits.engine_stop_s,
             )  # fmt: skip
-        except OSError as error:
+        except NotStarted as error:
             _promised.discard(port)
             raise interpreter.no_vllm(f"{spec.python} cannot be started ({error}): set engine.python") from error
         record = LaunchRecord(
@@ -136,7 +136,8 @@ class Engine:
             self._confirm_name()
             self._ready_offset = self.log_offset()
             endpoints = read_endpoints(self._http)
-            (self._log.parent / "endpoints.json").write_text(json.dumps(endpoints, indent=1))
+            with contextlib.suppress(OSError):  # for whoever wants all of it; a full disk does not end the launch
+                (self._log.parent / "endpoints.json").write_text(json.dumps(endpoints, indent=1))
             realised = realise(self.spec, self.log_since(self._log_start), endpoints)
             realised["environment_dropped"] = list(command.dropped(self.spec, os.environ))
             self._record = self._record.model_copy(
