@@ -1,0 +1,159 @@
+"""The real vLLM: one eager engine for all tests of this file, and one whose loop is killed while it starts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from contracts import EngineSpec, LaunchRecord, Limits
+from engine.orphans import alive, end_orphans, wait_gone
+from engine.server import Engine
+from tests.standin import standin_spec
+
+ROOT = Path(__file__).parents[2]
+LIMITS = Limits(engine_start_s=300, engine_stop_s=30)
+
+pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]
+
+
+def real_spec() -> EngineSpec:
+    chosen, model = ROOT / ".engine-python", ROOT / ".models" / "smollm2-135m-instruct"
+    if not chosen.exists() or not model.exists():
+        pytest.skip("no engine and model here: run `make setup`")
+    return EngineSpec(
+        python=chosen.read_text().strip(),
+        model=str(model),
+        flags={
+            "enforce-eager": True,
+            "max-model-len": 1024,
+            "max-num-seqs": 4,
+            "attention-backend": "FLASH_ATTN",  # accepted by a CPU engine, and not used
+            "kernel-config": {"moe_backend": "triton"},  # the same
+        },
+        env={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_SUCH_VARIABLE": "1"},
+    )
+
+
+def segments() -> set[str]:
+    return set(os.listdir("/dev/shm"))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with Engine.start(real_spec(), "L001", tmp_path_factory.mktemp("night"), LIMITS) as engine:
+        engine.wait_ready()
+        yield engine
+
+
+def ask(engine: Engine, path: str = "/v1/completions", **more: Any) -> httpx.Response:
+    body = {"model": engine.served_name, "prompt": "The capital of France is", "temperature": 0} | more
+    return httpx.post(engine.base_url + path, json=body, trust_env=False, timeout=120)
+
+
+def test_it_answers_and_stays_ours(real: Engine) -> None:
+    real.check()
+    choice = ask(real, max_tokens=3, return_token_ids=True).json()["choices"][0]
+    assert "Paris" in choice["text"] and len(choice["token_ids"]) == 3
+    real.check()
+    names = {psutil.Process(pid).name() for pid in real.pids()}
+    assert any("EngineCore" in name for name in names), names
+
+
+def test_what_runs_is_read_back(real: Engine) -> None:
+    realised = real.record.realised
+    assert (realised["max_num_seqs"], realised["max_model_len"], realised["enforce_eager"]) == (4, 1024, True)
+    assert "stand_in" not in realised and realised["version"]
+    if realised["device_config"] == "cpu":
+        assert realised["attention_backend"] == "CPU_ATTN" and realised["compilation.mode"] == "NONE"
+        assert real.record.mismatches == (
+            "asked attention_backend = FLASH_ATTN, realised CPU_ATTN",
+            "asked moe_backend = triton, realised none, the model has no experts",
+            "asked VLLM_NO_SUCH_VARIABLE = 1, realised unknown to this vLLM",
+        )
+    assert real.record.ready_s and real.record.rss_bytes
+
+
+def shape(value: Any) -> Any:
+    """The keys and kinds of an answer, without its values."""
+    if isinstance(value, dict):
+        keys = {key: shape(inner) for key, inner in value.items()}
+        return {"token": "number"} if keys and all(key.startswith("token_id:") for key in keys) else keys
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+
+
+def answers(engine: Engine) -> dict[str, Any]:
+    options: dict[str, Any] = {"max_tokens": 3, "logprobs": 2, "ignore_eos": True, "return_token_ids": True,
+                               "return_tokens_as_token_ids": True}  # fmt: skip
+    whole = shape(ask(engine, **options).json())
+    lines = ask(engine, **options, stream=True, stream_options={"include_usage": True}).text.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    chunks = [shape(json.loads(line.removeprefix("data: "))) for line in lines[:-2]]
+    for answer in (whole, chunks[-1]):  # an extra that no reader of ours looks at
+        answer["system_fingerprint"] = answer["usage"]["completion_tokens_details"] = None
+        answer["usage"]["prompt_tokens_details"] = None
+    tokens = shape(ask(engine, "/tokenize").json())
+    wrong = httpx.post(f"{engine.base_url}/v1/completions", json={"model": "other", "prompt": "x"}, trust_env=False)
+    return {"whole": whole, "chunks": chunks, "tokens": tokens, "wrong model": (wrong.status_code, shape(wrong.json()))}
+
+
+def test_the_stand_in_answers_in_the_real_ones_shapes(real: Engine, tmp_path: Path) -> None:
+    with Engine.start(standin_spec(), "L1", tmp_path, LIMITS) as stand_in:
+        stand_in.wait_ready()
+        assert answers(stand_in) == answers(real)
+
+
+def test_zz_stopped_and_its_memory_back(real: Engine) -> None:
+    """Last in this file: it stops the engine of the others."""
+    pids, resident = real.pids(), real.rss_bytes()
+    assert len(pids) >= 3 and resident > 1 << 30
+    report = real.stop()
+    assert not report.forced and real.stop() == report
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+LOOP = """
+import sys, time
+from pathlib import Path
+from contracts import EngineSpec, Limits
+from engine.server import Engine
+spec = EngineSpec.model_validate_json(sys.argv[2])
+engine = Engine.start(spec, "L1", Path(sys.argv[1]), Limits(engine_stop_s=20))
+while len(engine.pids()) < 3: time.sleep(0.2)
+print(engine.record.model_dump_json(), flush=True)
+print(engine._link.keeper_pid, *engine.pids(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_kill_9_of_the_loop_ends_a_real_engine_with_its_children(tmp_path: Path) -> None:
+    before = segments()
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOOP, str(tmp_path), real_spec().model_dump_json()], cwd=ROOT, stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        record = LaunchRecord.model_validate_json(process.stdout.readline())
+        below = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+        assert len(below) >= 4 and all(alive(one) for one in below)
+        process.send_signal(signal.SIGKILL)
+        wait_gone(below, 60)
+        assert not any(alive(one) for one in below)
+        assert end_orphans([record]) == ()
+        time.sleep(0.5)  # the resource tracker of the engine tidies after it
+        assert segments() - before == set()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
