@@ -216,6 +216,7 @@ def main() -> None:
         Model("H200, normal", m.normal(H200)),
         Model("H200, heavy tails", m.heavy(H200)),
         Model("H200, B placed 1 % better", m.better_place(H200, 0.01)),
+        Model("H200, B placed 3 % better", m.better_place(H200, 0.03)),
     ]
     real = [Model("H200, real launches resampled", m.resampled(chosen.data))] if chosen.data.exists() else []
     console = Console(width=None if sys.stdout.isatty() else 160)

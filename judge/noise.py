@@ -88,9 +88,8 @@ def learn_from_means(noise: NoiseFloor, means: Sequence[float]) -> NoiseFloor:
     pooled = noise.launch_sd**2
     own = min(own, pooled * float(fdtri(df, noise.launch_df, 1 - WILD_CHANCE)))
     total = noise.launch_df + df
-    return noise.model_copy(
-        update={"launch_sd": math.sqrt((noise.launch_df * pooled + df * own) / total), "launch_df": total}
-    )
+    learnt = math.sqrt((noise.launch_df * pooled + df * own) / total)
+    return noise.model_copy(update={"launch_sd": learnt, "launch_df": total})
 
 
 def noise_warnings(measurements: Iterable[Measurement], metric: str, rule: JudgeRule) -> tuple[str, ...]:

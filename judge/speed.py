@@ -3,8 +3,10 @@
 Statistic. n launch pairs have means x_1..x_n of their run pairs, with mean m. The floor has sd s0 on f degrees of
 freedom. Pooled variance v = (f s0^2 + sum (x_i - m)^2) / (f + n - 1). With equal noise in A/A and experiments,
 (m - true gain) / sqrt(v / n) has Student's t distribution with f + n - 1 degrees of freedom, exactly, for normal noise.
-A changed engine may be noisier than the A/A, so v is never below what the experiment itself shows: the variance of its
-launch pairs, and that of its run pairs within launches over their number. Both only widen.
+Three things only ever widen it. A changed engine may be noisier than the A/A, so v is never below what the experiment
+itself shows: the variance of its launch pairs, and that of its run pairs within launches over their number. And one arm
+may have the better place all night, which no spread about an experiment's own mean can show: the sd is never below the
+A/A's mean.
 
 Keep: H0 is "true gain <= 0". Kept when the lower limit is above 0 AND the estimate is at least the smallest gain. A
 false keep is thus one that does not help at all, and that is what the night bounds. The smallest gain says what is
@@ -12,8 +14,7 @@ worth having, not what is true; H0 "true gain <= smallest gain" would let a 3 % 
 gain today. A gain between 0 and the smallest can be kept by a lucky estimate; it is then small, not false.
 
 Looks. After each of min..max launch pairs the experiment may be kept; K = max - min + 1 looks share its alpha
-equally. Bonferroni is loose for correlated looks (at most a sixth of the bar here) and needs no assumption about
-them.
+equally (Bonferroni): loose for looks that are this correlated, and it needs no assumption about how they are.
 
 Revert needs no budget (it cannot be a false keep): one-sided 95 % that the gain is below the smallest, or 99 % that
 it is below 0 while there are fewer launch pairs than the minimum.
@@ -71,7 +72,8 @@ def spread(ratios: Sequence[Sequence[float]], noise: NoiseFloor) -> tuple[float,
     within = float(table.var(axis=1, ddof=1).mean()) / runs if runs > 1 else 0.0
     df = noise.launch_df + n - 1
     pooled = (noise.launch_df * noise.launch_sd**2 + (n - 1) * between) / df
-    return math.sqrt(max(pooled, between, within)), df
+    off_level = math.fsum(noise.pairs) / len(noise.pairs) if noise.pairs else 0.0
+    return math.sqrt(max(pooled, between, within, off_level**2)), df
 
 
 def margin(chance: float, sd: float, df: int, n: int) -> float:

@@ -12,7 +12,7 @@ alpha:
 
 Why this sequence: the hypotheses come best first, so early tries deserve more; and the noise estimate gains a degree
 of freedom with every try (noise.learn), so the t quantile needed stays near 5 standard errors from try 1 to 20
-(docs/judge.md), where alpha/20 each would ask 9 at first and 4 at last. 6/(pi^2 j^2) starts a fifth higher and
+(docs/judge.md), where alpha/20 each would ask 11 at first and 3.6 at last. 6/(pi^2 j^2) starts a fifth higher and
 has two thirds of this share from try 10 on.
 
 Only a try that reaches a speed decision is counted: one that crashed or failed its gate had no chance to be kept.

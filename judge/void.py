@@ -36,7 +36,7 @@ SHARED_HIT_SLACK = 0.25
 def run_void_reasons(
     m: Measurement, workload: Workload, foreign_cpu_share: float = FOREIGN_CPU_SHARE
 ) -> tuple[str, ...]:
-    """Why this run alone says nothing; () when it is valid. `foreign_cpu_share` of 1 allows any other use of the CPU."""
+    """Why this run alone says nothing; () when it is valid. `foreign_cpu_share` of 1 allows any use of the CPU."""
     seen = m.conditions
     return (
         *_flag(seen.get("identity_ok"), True, "identity not checked", "the engine was not ours for the whole run"),

@@ -261,6 +261,16 @@ def test_the_fewest_degrees_of_freedom_there_can_be() -> None:
     assert speed.chance == pytest.approx(0.01)
 
 
+def test_an_arm_with_the_better_place_is_not_a_gain() -> None:
+    """B is 3 % better in the A/A already, steadily; 40 experiments on, the noise itself is well known and small."""
+    noise = floor_from_ratios(METRIC, [[0.03, 0.03], [0.031, 0.03]])
+    for _ in range(40):
+        noise = learn_from_means(noise, [0.030, 0.031])
+    found = verdict(experiment([[1.03, 1.031]] * 3), noise=noise, alpha=0.01)
+    assert found.word is VerdictWord.INCONCLUSIVE
+    assert verdict(experiment([[1.5, 1.5]] * 3), noise=noise, alpha=0.01).word is VerdictWord.KEEP
+
+
 def test_absurd_alpha_and_noise_stay_finite_plain_json() -> None:
     found = verdict(experiment([[1.7, 1.2], [0.7, 1.9], [1.0, 1.5]]), alpha=1e-12, noise=floor(5.0))
     assert found.word is VerdictWord.INCONCLUSIVE
