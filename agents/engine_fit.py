@@ -32,7 +32,7 @@ LONGEST = (
 # Share of the card's (on a CPU: the machine's) memory that vLLM takes unless told otherwise: 0.32, config/cache.py.
 DEFAULT_SHARE = 0.92
 # Beside weights and KV cache, the processes of one CPU engine. Measured 2.3 GiB (resident sizes summed, less 0.25 of
-# weights and 1.0 or 2.0 of KV cache; SmolLM2-135M, eager, vLLM 0.32 on 2 x86 cores, 2026-11-29); compiled: not measured.
+# weights and 1.0 or 2.0 of KV cache; SmolLM2-135M, eager, vLLM 0.32 on 2 x86 cores, 2026-11-29); compiled not measured.
 CPU_OVERHEAD_BYTES = 5 * GIB // 2
 
 
