@@ -44,10 +44,18 @@ class Card(Frozen):
 
 
 class Limit(Frozen):
-    """One line of a service objective, for example tpot_ms_p95 at most 60."""
+    """One line of a service objective: tpot_ms_p95 at most 60, or at most 2.5 times what tonight's baseline has.
+    The second is for nights that run on many machines; judge/objective.py turns it into the first."""
 
     metric: str
-    at_most: float
+    at_most: float | None = None
+    times_baseline: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def one_kind_of_limit(self) -> Limit:
+        if (self.at_most is None) == (self.times_baseline is None):
+            raise ValueError("give either at_most (in the metric's unit) or times_baseline, not both")
+        return self
 
 
 class Objective(Frozen):

@@ -126,7 +126,7 @@ def meets_limits(sample: Sample, workload: Workload) -> bool:
     seen = {"ttft": ttft_ms(sample), "e2e": e2e_ms(sample), "tpot": mean_itl, "itl": mean_itl}
     limited = ((_PER_REQUEST.match(limit.metric), limit.at_most) for limit in workload.objective.limits)
     values = ((seen[match[1]], at_most) for match, at_most in limited if match)
-    return all(value is None or value <= at_most for value, at_most in values)
+    return all(value is None or at_most is None or value <= at_most for value, at_most in values)
 
 
 def chunk_sizes(samples: Iterable[Sample]) -> list[int]:

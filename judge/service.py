@@ -23,7 +23,7 @@ from enum import StrEnum
 from statistics import fmean, median, stdev
 
 from contracts import JudgeRule, Limit
-from judge.ratios import LaunchPair, value
+from judge.ratios import CannotJudge, LaunchPair, value
 from judge.speed import margin
 from judge.words import measured
 
@@ -51,6 +51,8 @@ def judge_limits(pairs: Sequence[LaunchPair], limits: Sequence[Limit], rule: Jud
 
 def _judge(pairs: Sequence[LaunchPair], limit: Limit, rule: JudgeRule) -> Finding:
     metric, most = limit.metric, limit.at_most
+    if most is None:
+        raise CannotJudge(f"the limit on {metric} is relative to the baseline and not resolved (judge/objective.py)")
     a = median(value(m, metric) for p in pairs for m in p.a)
     b_launches = [[value(m, metric) for m in p.b] for p in pairs]
     b = median(x for launch in b_launches for x in launch)

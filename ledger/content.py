@@ -10,7 +10,18 @@ from contracts import Measurement, Verdict
 from ledger import words
 from ledger.forest import axis
 from ledger.view import NightView, Try, medians
-from ledger.words import between, change_words, clean, duration, gibibytes, metric_words, number, percent, times
+from ledger.words import (
+    between,
+    change_words,
+    clean,
+    duration,
+    gibibytes,
+    limit_words,
+    metric_words,
+    number,
+    percent,
+    times,
+)
 
 WARNINGS_SHOWN = 40
 TAIL_LINES = 12  # of an engine's log; the whole log is under artifacts/
@@ -124,7 +135,7 @@ def _measured_on(view: NightView) -> list[tuple[str, str]]:
                 f"{w.output_tokens[0]} to {w.output_tokens[1]} out, {w.requests} requests a run",
             )
         )
-        limits = ", ".join(f"{metric_words(x.metric)} at most {number(x.at_most)}" for x in w.objective.limits)
+        limits = ", ".join(limit_words(x) for x in w.objective.limits)
         told.append(("Objective", metric_words(w.objective.metric) + (f", while {limits}" if limits else "")))
     told.append(("Time", words.span(view)))
     software = [f"{'vLLM' if k == 'vllm' else k} {v}" for k, v in sorted(view.versions.items(), key=_vllm_first) if v]

@@ -19,6 +19,7 @@ from contracts import (
     Measurement,
     NightConfig,
     NoiseFloor,
+    Objective,
     PathEvidence,
     Verdict,
 )
@@ -100,6 +101,7 @@ class Baseline(Frozen):
     gate_mode: str
     arms: Literal["twin", "alternate"]
     arms_reason: str
+    objective: Objective | None = None  # with every limit in its metric's own unit, as the night judges it
     seconds: float
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from contracts import Change, Experiment, Frozen, Lever, VerdictWord
+from contracts import Change, Experiment, Frozen, Lever, Limit, VerdictWord
 from ledger.clock import seconds_between
 from ledger.view import NightView, Try
 
@@ -197,3 +197,9 @@ def span(view: NightView) -> str:
 
 def try_seconds(t: Try) -> str:
     return duration(t.experiment.seconds) if t.experiment.verdict else "–"
+
+
+def limit_words(limit: Limit) -> str:
+    """tpot ms p95 at most 60, or at most 2.5 times the baseline."""
+    most = number(limit.at_most) if limit.at_most is not None else f"{number(limit.times_baseline)} times the baseline"
+    return f"{metric_words(limit.metric)} at most {most}"
