@@ -19,7 +19,7 @@ EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*(?:Error|Exception|Inter
 # Raised because another process already failed: never the cause.
 DERIVED = re.compile(
     r"EngineDeadError|Engine core initialization failed|See root cause above|See stack trace \(above\)"
-    r"|WorkerProc initialization failed|Worker failed with error|CancelledError|KeyboardInterrupt"
+    r"|Executor failed\.|WorkerProc initialization failed|Worker failed with error|CancelledError|KeyboardInterrupt"
 )
 OUT_OF_MEMORY = re.compile(
     r"MemoryError|OutOfMemoryError|out of memory|[Cc]annot allocate memory|can't allocate memory|std::bad_alloc"
@@ -37,8 +37,18 @@ REFUSING = {"ValueError", "ValidationError", "NotImplementedError", "AssertionEr
             "KeyError", "OSError", "FileNotFoundError", "ImportError"}  # fmt: skip
 # Native aborts that leave no Python traceback.
 NATIVE = re.compile(
-    r"Segmentation fault|terminate called|Fatal Python error|core dumped|Memory access fault by GPU|SIGABRT"
+    r"died unexpectedly|Segmentation fault|terminate called|Fatal Python error|core dumped|SIGABRT"
+    r"|Memory access fault by GPU"
 )
+
+
+# What a dying interpreter still says, and says nothing by it.
+NOISE = re.compile(
+    r"^nanobind|^\s*- (?:leaked|\.\.\. skipped)|resource_tracker|warnings\.warn\(|refleaks\.html|^\s*[~^]+$"
+)
+
+
+WORKER_KILLED = re.compile(r"died unexpectedly \(exit code: -9\)")
 
 
 def bare(line: str) -> str:
@@ -92,7 +102,7 @@ def classify(
     `kernel_killed`: did the kernel's out-of-memory killer count a victim meanwhile? None when that cannot be read:
     then a SIGKILL that we did not send is taken for its work.
     """
-    lines = [text for line in log_tail.splitlines() if (text := bare(line))]
+    lines = [text for line in log_tail.splitlines() if (text := bare(line)) and not NOISE.search(text)]
     tail = tuple(shown(line) for line in lines[-TAIL_LINES:])
     causes = exceptions(lines)
 
@@ -112,10 +122,12 @@ def classify(
         return failure(FailureKind.OUT_OF_MEMORY, memory_causes[0])
     if kernel_killed and exit_code is not None:
         return failure(FailureKind.OUT_OF_MEMORY, f"the kernel's out-of-memory killer ended it ({died(exit_code)})")
-    if exit_code == -signal.SIGKILL:
+    worker_killed = line_with(WORKER_KILLED)
+    if exit_code == -signal.SIGKILL or worker_killed:
+        who = worker_killed or "ended by SIGKILL"
         if kernel_killed is None:
-            return failure(FailureKind.OUT_OF_MEMORY, "ended by SIGKILL, most likely the kernel's out-of-memory killer")
-        return failure(FailureKind.CRASH, "ended by SIGKILL from outside; the kernel counted no out-of-memory kill")
+            return failure(FailureKind.OUT_OF_MEMORY, f"{who}: most likely by the kernel's out-of-memory killer")
+        return failure(FailureKind.CRASH, f"{who}: SIGKILL from outside, the kernel counted no out-of-memory kill")
     if not causes and (line := line_with(OUT_OF_MEMORY)):
         return failure(FailureKind.OUT_OF_MEMORY, line)
     if timed_out and exit_code is None:

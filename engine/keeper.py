@@ -42,6 +42,13 @@ def status(pid: int) -> tuple[str, int, int] | None:
     return fields[0], int(fields[1]), int(fields[19])
 
 
+def name(pid: int) -> str:
+    """A process's short name; vLLM's say what they are: VLLM::EngineCore, VLLM::Worker."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return "?"
+
+
 def started(pid: int) -> float:
     """Start time in seconds since the epoch, as psutil computes it: boot time plus ticks."""
     boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
@@ -102,12 +109,15 @@ class Keeper:
         self.child = child  # kept so that Popen never warns; reap() waits for it
         self.exit_code: int | None = None
 
-    def reap(self) -> None:
-        """Collects every dead child, adopted ones included, and notes the engine's exit code."""
-        with contextlib.suppress(ChildProcessError):
+    def reap(self) -> bool:
+        """Collects dead children, adopted ones included, and notes the engine's exit code. False: no child is left."""
+        try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self.pid:
                     self.exit_code = self.child.returncode = os.waitstatus_to_exitcode(found[1])
+        except ChildProcessError:
+            return False
+        return True
 
     def end(self) -> dict[str, Any]:
         """Asks the engine to stop, its left-over children once it is gone, and kills what outlives the grace."""
@@ -118,10 +128,10 @@ class Keeper:
             send(self.pid, tree[self.pid], signal.SIGTERM)
         asked_rest = forced = False
         while True:
-            self.reap()
+            children = self.reap()
             tree = descendants(os.getpid())
             waited = time.monotonic() - begun
-            if not tree or waited > self.grace_s + UNKILLABLE_S:
+            if not (children or tree) or waited > self.grace_s + UNKILLABLE_S:
                 break
             if waited > self.grace_s:
                 forced = True

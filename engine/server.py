@@ -22,7 +22,7 @@ import httpx
 import psutil
 
 from contracts import EngineSpec, Failure, FailureKind, LaunchRecord, Limits
-from engine import command, interpreter, ports
+from engine import command, interpreter, keeper, ports
 from engine.asked import mismatches
 from engine.failure import classify
 from engine.link import KeeperLink, KeeperLost, NotStarted
@@ -67,6 +67,7 @@ class Engine:
         self._begun = time.monotonic()
         self._oom_kills = oom_kills()
         self._ready_offset: int | None = None
+        self._ready_tree: dict[int, tuple[int, str]] = {}  # pid -> (start ticks, name) of its processes when ready
         self._stopped: StopReport | None = None
         self._stopping = threading.RLock()  # a signal handler may stop what is being stopped
         # Loopback must never go through a proxy that the environment names.
@@ -135,6 +136,7 @@ class Engine:
             ready_s = time.monotonic() - self._begun
             self._confirm_name()
             self._ready_offset = self.log_offset()
+            self._ready_tree = {pid: (ticks, keeper.name(pid)) for pid, ticks in self._link.tree().items()}
             endpoints = read_endpoints(self._http)
             with contextlib.suppress(OSError):  # for whoever wants all of it; a full disk does not end the launch
                 (self._log.parent / "endpoints.json").write_text(json.dumps(endpoints, indent=1))
@@ -156,6 +158,7 @@ class Engine:
     def check(self) -> None:
         """Alive since the same start, sole owner of its socket, healthy, serving our nonce. Raises EngineFailure."""
         self._raise_if_ended()
+        self._raise_if_part_ended()
         if not self._socket_is_ours():
             self._raise_if_ended(wait_s=2.0)
             raise self._fail(FailureKind.NOT_OURS, f"nobody listens on port {self._record.port} any more")
@@ -271,6 +274,14 @@ class Engine:
         if not self._link.alive():  # ended within the keeper's last look
             code = self._link.exit_code(wait_s=5.0)
             raise EngineFailure(self._classify(-1 if code is None else code, timed_out=False))
+
+    def _raise_if_part_ended(self) -> None:
+        """/health still answers for seconds after a worker's death (vLLM 0.32: a check 1 s after it passed)."""
+        now = self._link.tree()
+        for pid, (ticks, name) in self._ready_tree.items():
+            if now.get(pid) != ticks:
+                self._raise_if_ended(wait_s=ANSWER_S)
+                raise self._fail(FailureKind.CRASH, f"the engine lives, but its process {name} (pid {pid}) has ended")
 
     def _classify(self, exit_code: int | None, timed_out: bool, waited_s: float | None = None) -> Failure:
         start = self._log_start if self._ready_offset is None else self._ready_offset

@@ -19,12 +19,13 @@ LOGS = Path(__file__).parent / "logs"
         ("unknown_flag", 2, FailureKind.REFUSED_CONFIGURATION, "unrecognized arguments: --frobnicate"),
         ("too_long", 1, FailureKind.REFUSED_CONFIGURATION, "max_model_len (999999) is greater than the derived"),
         ("cache_too_big", 1, FailureKind.OUT_OF_MEMORY, "is less than"),
-        ("killed_worker", 0, FailureKind.CRASH, "died unexpectedly"),
+        ("killed_worker", 0, FailureKind.CRASH, "Worker proc VllmWorker-0 died unexpectedly (exit code: -9)"),
     ],
 )
 def test_real_logs(name: str, exit_code: int, kind: FailureKind, words: str) -> None:
     ready = name == "killed_worker"
-    failure = classify((LOGS / f"{name}.txt").read_text(), exit_code, timed_out=False, was_ready=ready)
+    log = (LOGS / f"{name}.txt").read_text()
+    failure = classify(log, exit_code, timed_out=False, was_ready=ready, kernel_killed=False)
     assert failure.kind is kind
     assert words in failure.reason and "\n" not in failure.reason
     assert 0 < len(failure.log_tail) <= 40

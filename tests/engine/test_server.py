@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from contracts import EngineSpec, FailureKind, LaunchRecord, Limits
+from engine import server
 from engine.orphans import alive, end_orphans, same_process, wait_gone
 from engine.ports import free_port
 from engine.running import EngineFailure, RunningEngine
@@ -145,9 +146,20 @@ def test_children_of_a_dead_engine_are_ended_too(start: Start) -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+def test_a_dead_worker_is_noticed_while_health_still_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = start({"STANDIN_CHILD": "1"}, IMPATIENT.model_copy(update={"engine_start_s": 20}))
+    engine.wait_ready()
+    monkeypatch.setattr(server, "ANSWER_S", 0.3)
+    (worker,) = set(engine.pids()) - {engine.record.pid}
+    os.kill(worker, signal.SIGKILL)
+    kind, reason = fails(engine.check)
+    assert kind is FailureKind.CRASH and f"(pid {worker}) has ended" in reason
+    assert complete(engine).status_code == 200
+
+
 def test_a_port_in_use_is_refused_before_anything_starts(start: Start) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        kind, reason = fails(lambda: start(port=server.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as foreign:
+        kind, reason = fails(lambda: start(port=foreign.getsockname()[1]))
     assert kind is FailureKind.PORT_TAKEN
     assert f"pid {os.getpid()}" in reason and "engine.port" in reason
 
@@ -166,13 +178,13 @@ class Foreign(BaseHTTPRequestHandler):
 def test_a_foreign_server_that_takes_the_port_while_ours_starts(start: Start) -> None:
     port = free_port()
     engine = start({"STANDIN_START_S": "30"}, port=port)
-    server = HTTPServer(("127.0.0.1", port), Foreign)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    foreign = HTTPServer(("127.0.0.1", port), Foreign)
+    threading.Thread(target=foreign.serve_forever, daemon=True).start()
     try:
         kind, reason = fails(engine.wait_ready)
     finally:
-        server.shutdown()
-        server.server_close()
+        foreign.shutdown()
+        foreign.server_close()
     assert kind is FailureKind.PORT_TAKEN and f"pid {os.getpid()}" in reason
 
 
