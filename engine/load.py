@@ -8,8 +8,9 @@ the last measured request has ended; then the rest is cancelled. The window runs
 last measured token, and in a closed loop the number of requests in flight is the same all through it. Without the fill
 the tail of a run is measured at falling concurrency, and without the overlap its head at a burst of prefills.
 
-Open loop: requests go out at their planned times, whatever the engine does. If the generator itself was late by more
-than LATENESS_BOUND_S, its own slowness was measured and not the engine's: `LoadResult.generator_late` says so.
+Open loop: requests go out at their planned times, whatever the engine does. In both loops the generator can itself be
+late, when its process does not get a core; then its own slowness was measured and not the engine's, and
+`LoadResult.generator_late` says so.
 
 Times are seconds on this process's monotonic clock since the start of the run.
 """
@@ -25,11 +26,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import numpy as np
 
 from engine.prompts import Phase, PlannedRequest
 
 CONNECT_S = 10.0
-LATENESS_BOUND_S = 0.1
+# Late: one in twenty wake-ups (or sends of the open loop) later than the first bound, or a single one later than the
+# second. Measured on 2 x86 cores beside vLLM 0.32.0 on the CPU and other work (load average 4 to 9, 2026-11-29), 13
+# runs: 95th percentile 4 to 19 ms, longest 60 to 470 ms, but 1.2 and 3.4 s in two runs. A bound of 0.1 s on the longest
+# would have called 12 of the 13 late.
+LATE_P95_S = 0.05
+LATE_MAX_S = 1.0
 _LAG_PERIOD_S = 0.05
 
 # Why a request failed. "stopped" (a fill request that was cancelled at the end of the window) is not a failure.
@@ -69,7 +76,9 @@ class LoadResult:
     window: tuple[float, float] | None
     cpu_s: float  # CPU time of the generator's thread over the whole run
     wall_s: float
-    lag_s: tuple[float, ...]  # how late the event loop woke a sleeper, every 50 ms: the error of our time stamps
+    lag_s: tuple[
+        float, ...
+    ]  # in the window, every 50 ms: how late a sleeper woke, that is the error of our time stamps
     load_kept: bool  # no worker ran out of fill requests before the window ended
 
     @property
@@ -80,7 +89,10 @@ class LoadResult:
 
     @property
     def generator_late(self) -> bool:
-        return max(self.lateness_s, default=0.0) > LATENESS_BOUND_S
+        return any(
+            len(seen) > 0 and (max(seen) > LATE_MAX_S or float(np.percentile(seen, 95)) > LATE_P95_S)
+            for seen in (self.lateness_s, self.lag_s)
+        )
 
 
 @dataclass
@@ -271,7 +283,8 @@ class _Run:
             while True:
                 due = self.now() + _LAG_PERIOD_S
                 await asyncio.sleep(_LAG_PERIOD_S)
-                self.lags.append(max(0.0, self.now() - due))
+                if self.window_open:
+                    self.lags.append(max(0.0, self.now() - due))
 
 
 class _BadStatus(Exception):

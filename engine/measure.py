@@ -6,7 +6,8 @@ It fills `conditions` with facts and does not judge; judge/void.py says what a f
 | --------------------------------- | ------------------------------------------------------------------------------ |
 | started_at                        | window start, seconds since the epoch                                          |
 | identity_ok                       | engine.check() passed before and after (a failing one raises EngineFailure)    |
-| generator_late, lateness_ms_max   | open loop: sent later than planned by more than engine.load.LATENESS_BOUND_S   |
+| generator_late                    | the generator did not keep time, by the bounds in engine/load.py               |
+| lateness_ms_p95, lateness_ms_max  | open loop: how much later than planned requests were sent                      |
 | client_lag_ms_p95, client_lag_ms_max | how late our event loop woke: the error of our time stamps                  |
 | client_cpu_share                  | CPU time of the generator's thread / wall time of the run (1 = one core)       |
 | load_kept                         | requests stayed in flight until the window ended                               |
@@ -185,9 +186,8 @@ def _client_conditions(result: LoadResult) -> dict[str, JsonValue]:
     sizes = chunk_sizes(done)
     return {
         "generator_late": result.generator_late,
-        "lateness_ms_max": max(result.lateness_s) * 1000 if result.lateness_s else None,
-        "client_lag_ms_p95": float(np.percentile(result.lag_s, 95)) * 1000 if result.lag_s else None,
-        "client_lag_ms_max": max(result.lag_s) * 1000 if result.lag_s else None,
+        **_p95_and_max("lateness_ms", result.lateness_s),
+        **_p95_and_max("client_lag_ms", result.lag_s),
         "client_cpu_share": result.cpu_s / result.wall_s if result.wall_s else None,
         "load_kept": result.load_kept,
         "prompt_tokens": sum(s.prompt_tokens or 0 for s in done),
@@ -198,6 +198,12 @@ def _client_conditions(result: LoadResult) -> dict[str, JsonValue]:
         "first_error": f"{bad[0].error}: {bad[0].detail}" if bad else None,
         "warmup_failed": sum(not s.ok for s in result.samples if s.phase == "warmup"),
     }
+
+
+def _p95_and_max(name: str, seconds: tuple[float, ...]) -> dict[str, JsonValue]:
+    if not seconds:
+        return {f"{name}_p95": None, f"{name}_max": None}
+    return {f"{name}_p95": float(np.percentile(seconds, 95)) * 1000, f"{name}_max": max(seconds) * 1000}
 
 
 def _engine_conditions(before: str | None, after: str | None) -> dict[str, JsonValue]:

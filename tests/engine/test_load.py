@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.load import LATENESS_BOUND_S, Hooks, LoadResult, Sample, run_load
+from engine.load import LATE_MAX_S, LATE_P95_S, Hooks, LoadResult, Sample, run_load
 from engine.prompts import PlannedRequest
 from tests.engine.scripted import FINE, Behaviour, Scripted, scripted
 
@@ -151,18 +151,24 @@ def test_the_open_loop_sends_on_time_though_the_server_is_slow() -> None:
 
 
 def test_a_generator_that_was_late_says_so() -> None:
-    """Our own process is held up for longer than the bound: the engine was not measured, we were."""
+    """Our own process is held up while requests are due: the engine was not measured, we were."""
     at = [0.02 * i for i in range(8)]
-    held = Hooks(window_start=lambda: time.sleep(LATENESS_BOUND_S * 2))
+    held = Hooks(window_start=lambda: time.sleep(LATE_P95_S * 5))
     with scripted() as server:
-        late = drive(server, requests(measured=8, at=at), concurrency=None, hooks=held)
-    assert late.generator_late and max(late.lateness_s) > LATENESS_BOUND_S
+        result = drive(server, requests(measured=8, at=at), concurrency=None, hooks=held)
+    assert result.generator_late and max(result.lateness_s) > LATE_P95_S
 
 
-def test_the_closed_loop_has_no_plan_to_be_late_for() -> None:
-    with scripted() as server:
-        result = drive(server, requests(measured=3))
-    assert result.lateness_s == () and not result.generator_late
+def test_the_closed_loop_has_no_plan_to_be_late_for_but_can_be_held_up() -> None:
+    held = Hooks(window_start=lambda: time.sleep(LATE_MAX_S * 1.1))
+    with scripted(otherwise=[0.2, *FINE]) as server:
+        result = drive(server, requests(measured=3), hooks=held)
+    assert result.lateness_s == () and result.generator_late
+
+
+def test_on_time() -> None:
+    on_time = LoadResult((), None, 0.0, 1.0, lag_s=(0.001,) * 99 + (LATE_MAX_S * 0.9,), load_kept=True)
+    assert not on_time.generator_late
 
 
 def test_a_fault_of_our_own_is_not_hidden() -> None:
