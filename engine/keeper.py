@@ -142,7 +142,7 @@ class Keeper:
                 asked_rest = True
                 for pid, ticks in tree.items():
                     send(pid, ticks, signal.SIGTERM)
-            time.sleep(0.02)
+            time.sleep(0.05)
         if left := {path for path in segments if os.path.exists(path)}:  # killed processes leave theirs behind
             for path in left - mapped_segments(entry for entry in os.listdir("/proc") if entry.isdigit()):
                 with contextlib.suppress(OSError):

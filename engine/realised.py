@@ -111,6 +111,9 @@ def read_endpoints(http: httpx.Client) -> dict[str, Any]:
             answer = http.get(path, timeout=60)
             if answer.status_code == 200:
                 found[name] = answer.json()
+    if isinstance(info := found.get("info"), dict):  # kept in the night's folder: no secrets, none of the machine's own
+        info.pop("system_env", None)
+        ((info.get("vllm_config") or {}).get("model_config") or {}).pop("hf_token", None)
     with contextlib.suppress(httpx.HTTPError):
         found["cache"] = cache_config(http.get("/metrics").text)
     return found
