@@ -69,6 +69,7 @@ class Engine:
         self._ready_offset: int | None = None
         self._ready_tree: dict[int, tuple[int, str]] = {}  # pid -> (start ticks, name) of its processes when ready
         self._stopped: StopReport | None = None
+        self._asked_to_stop = False
         self._stopping = threading.RLock()  # a signal handler may stop what is being stopped
         # Loopback must never go through a proxy that the environment names.
         self._http = httpx.Client(base_url=self.base_url, timeout=ANSWER_S, trust_env=False)
@@ -182,6 +183,7 @@ class Engine:
         with self._stopping:
             if self._stopped:
                 return self._stopped
+            self._asked_to_stop = True
             begun = time.monotonic()
             left: tuple[int, ...] = ()
             try:
@@ -267,13 +269,16 @@ class Engine:
     def _raise_if_ended(self, wait_s: float = 0.0) -> None:
         try:
             code = self._link.exit_code(wait_s)
+            if code is None and not self._link.alive():  # it ended after the keeper's last look
+                code = self._link.exit_code(wait_s=5.0)
         except KeeperLost:
-            raise self._fail(FailureKind.CRASH, "the engine's keeper was ended from outside") from None
+            if not self._asked_to_stop:
+                raise self._fail(FailureKind.CRASH, "the engine's keeper was ended from outside") from None
+            code = None
+        if self._asked_to_stop:
+            raise self._fail(FailureKind.CRASH, "the engine was stopped by us")
         if code is not None:
             raise EngineFailure(self._classify(code, timed_out=False))
-        if not self._link.alive():  # ended within the keeper's last look
-            code = self._link.exit_code(wait_s=5.0)
-            raise EngineFailure(self._classify(-1 if code is None else code, timed_out=False))
 
     def _raise_if_part_ended(self) -> None:
         """/health still answers for seconds after a worker's death (vLLM 0.32: a check 1 s after it passed)."""

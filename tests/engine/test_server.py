@@ -72,7 +72,15 @@ def test_a_whole_life(start: Start, tmp_path: Path) -> None:
     report = running.stop()
     assert not report.forced and not psutil.pid_exists(record.pid)
     assert running.stop() == report
-    assert fails(engine.check)[0] is FailureKind.CRASH
+    kind, reason = fails(engine.check)
+    assert kind is FailureKind.CRASH and "stopped by us" in reason
+
+
+def test_stopped_by_another_thread_while_it_is_waited_for(start: Start) -> None:
+    engine = start({"STANDIN_START_S": "30"})
+    threading.Timer(0.3, engine.stop).start()
+    assert "stopped by us" in fails(engine.wait_ready)[1]
+    assert not psutil.pid_exists(engine.record.pid)
 
 
 def test_two_engines_at_once(start: Start) -> None:
@@ -151,7 +159,9 @@ def test_a_dead_worker_is_noticed_while_health_still_answers(start: Start, monke
     engine.wait_ready()
     monkeypatch.setattr(server, "ANSWER_S", 0.3)
     (worker,) = set(engine.pids()) - {engine.record.pid}
-    os.kill(worker, signal.SIGKILL)
+    one = psutil.Process(worker)
+    one.kill()
+    wait_gone([one], 5)
     kind, reason = fails(engine.check)
     assert kind is FailureKind.CRASH and f"(pid {worker}) has ended" in reason
     assert complete(engine).status_code == 200
