@@ -48,7 +48,8 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One request. `chunks` are (arrival time, output tokens received up to and with this chunk)."""
+    """One request. `chunks` are (arrival time, output tokens received up to and with this chunk): one for each moment
+    at which tokens arrived, however many events they were sent in."""
 
     index: int
     phase: Phase
@@ -131,6 +132,7 @@ class _Run:
     request_s: float
     hooks: Hooks
     origin: float = 0.0
+    turn: float | None = None
     samples: dict[int, Sample] = field(default_factory=dict)
     lags: list[float] = field(default_factory=list)
     open_measured: set[int] = field(default_factory=set)
@@ -140,6 +142,17 @@ class _Run:
 
     def now(self) -> float:
         return time.perf_counter() - self.origin
+
+    def arrival(self) -> float:
+        """The time of what arrives now: one for all that the event loop handles in one turn, since it was all there
+        when the turn began. Else our own parsing time (0.1 ms an event) would tell events of one read apart."""
+        if self.turn is None:
+            self.turn = self.now()
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        return self.turn
+
+    def _next_turn(self) -> None:
+        self.turn = None
 
     async def drive(self, run_s: float) -> LoadResult:
         self.open_measured = {r.index for r in self.plan if r.phase == "measured"}
@@ -249,7 +262,7 @@ class _Run:
                 raise _BadStatus(f"{response.status_code}: {text[:200]}")
             rest, done = b"", False
             async for data in response.aiter_raw():
-                at = self.now()
+                at = self.arrival()
                 *events, rest = (rest + data).split(b"\n\n")
                 for event in events:
                     done = self._event(event, at, chunks, usage) or done
@@ -273,6 +286,8 @@ class _Run:
                 before = chunks[-1][1] if chunks else 0
                 tokens = usage.output_tokens if counts else before + 1  # no count in this chunk: take it for one token
                 if tokens is not None and tokens > before:
+                    if chunks and chunks[-1][0] == at:
+                        chunks.pop()  # they came together, so they are one chunk
                     chunks.append((at, tokens))
         except (ValueError, KeyError, TypeError, AttributeError) as bad:
             raise _BadStream(f"not a completion chunk ({type(bad).__name__} {bad}): {event[:120]!r}") from bad

@@ -12,7 +12,7 @@ It fills `conditions` with facts and does not judge; judge/void.py says what a f
 | client_cpu_share                  | CPU time of the generator's thread / wall time of the run (1 = one core)       |
 | load_kept                         | requests stayed in flight until the window ended                               |
 | prompt_tokens, output_tokens      | of the measured requests that succeeded, as the engine counted them            |
-| tokens_per_chunk_mean, _max       | of measured requests; above 1: speculation, or a front end that fell behind    |
+| tokens_per_chunk_mean, _max       | of measured requests; above 1: speculation, or a front end that sends in bursts |
 | errors, first_error               | failed measured requests by class; the first one's detail                      |
 | warmup_failed                     | warm-up requests that failed                                                   |
 | compiles_in_window, compile_lines | log lines that tell of compiling or graph capture inside the window            |

@@ -1,7 +1,7 @@
 """What the numbers of a run mean. Pure functions of samples.
 
 Of each measured request that succeeded. Times are those at which the client received a chunk, n is the number of output
-tokens as the engine counted them, and k tokens can come in one chunk:
+tokens as the engine counted them, and k tokens can come in one chunk (speculation, or events that came together):
 
 | name | unit | definition                                                                                     |
 | ---- | ---- | ---------------------------------------------------------------------------------------------- |

@@ -51,6 +51,14 @@ def test_several_tokens_in_a_chunk_are_counted_once() -> None:
     assert sample.ok and sample.output_tokens == 4 and sample.prompt_tokens == 5
 
 
+def test_events_of_one_read_are_one_chunk() -> None:
+    """A front end that stalls sends what it has at once: times of 0 between those tokens would be an artefact."""
+    with scripted([["+1", 0.05, "+1", "+1", "+1", "end"]]) as server:
+        sample = drive(server, requests()).samples[0]
+    assert [tokens for _, tokens in sample.chunks] == [1, 4]
+    assert sample.chunks[1][0] > sample.chunks[0][0]
+
+
 def test_an_event_cut_anywhere_is_put_together_and_comments_are_skipped() -> None:
     event = 'data: {"choices": [{"text": "a"}]}\n\n'
     pieces: Behaviour = [": ping\n\n", event[:9], 0.01, event[9:], event * 2, event[:-1], 0.01, "\n"]
@@ -58,7 +66,7 @@ def test_an_event_cut_anywhere_is_put_together_and_comments_are_skipped() -> Non
     with scripted([[*pieces, usage, "done"]]) as server:
         sample = drive(server, requests()).samples[0]
     assert sample.ok
-    assert [tokens for _, tokens in sample.chunks] == [1, 2, 3, 4]  # a server that does not count: one token a chunk
+    assert [tokens for _, tokens in sample.chunks] == [3, 4]  # a server that does not count: one token an event
 
 
 @pytest.mark.parametrize(
