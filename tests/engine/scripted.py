@@ -51,17 +51,23 @@ class Scripted:
             await writer.drain()
             return
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        made = 0
+        made, ready = 0, bytearray()  # what lies between two waits goes out in one write, and so arrives in one read
 
         def send(data: bytes) -> None:
-            writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            ready.extend(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+        async def flush() -> None:
+            writer.write(bytes(ready))
+            ready.clear()
+            await writer.drain()
 
         for step in steps:
             counts = {"prompt_tokens": len(body["prompt"]), "completion_tokens": made}  # type: ignore[arg-type]
             if isinstance(step, float):
-                await writer.drain()
+                await flush()
                 await asyncio.sleep(step)
             elif step == "cut":
+                await flush()
                 writer.transport.abort()
                 return
             elif step == "done":
@@ -74,8 +80,8 @@ class Scripted:
                 send(f"data: {json.dumps({'choices': [{'text': 'x' * made}], 'usage': usage})}\n\n".encode())
             else:
                 send(step.encode())
-        writer.write(b"0\r\n\r\n")
-        await writer.drain()
+        ready.extend(b"0\r\n\r\n")
+        await flush()
 
 
 @contextmanager
