@@ -77,7 +77,7 @@ def started(tmp_path: Path, *flags: str, **knobs: str) -> Iterator[Started]:
     try:
         for _ in range(100):
             try:
-                httpx.get(f"{engine.base_url}/health", trust_env=False)
+                httpx.get(f"{engine.base_url}/health", trust_env=False, verify=False)
                 break
             except httpx.ConnectError:
                 time.sleep(0.05)
