@@ -313,7 +313,8 @@ class JudgeRule(Frozen):
 
 
 class GateRule(Frozen):
-    prompts: int = Field(24, ge=4)
+    prompts: int = Field(24, ge=4)  # of the concurrent mode
+    alone_prompts: int = Field(12, ge=4)  # of the alone mode, the first of them: one at a time is slow
     tokens: int = Field(60, ge=8)
     concurrency: int = Field(8, ge=1)  # of the concurrent mode; the alone mode is always 1
     alone_prompts: int = Field(8, ge=0)  # of them, also asked one at a time, which takes four times as long a prompt

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from agents.strict_yaml import KeyPath
 from contracts import EngineSettings, Lever, NightConfig, TryItem
+from judge.void import samples_for
 
 Problem = tuple[KeyPath, str]
 
@@ -47,6 +48,14 @@ def _night(config: NightConfig) -> Iterator[Problem]:
     if rule.max_launch_pairs < rule.min_launch_pairs:
         words = f"must be at least judge.min_launch_pairs ({rule.min_launch_pairs}), got {rule.max_launch_pairs}"
         yield ("judge", "max_launch_pairs"), words
+    objective = config.workload.objective
+    for key, metric in [
+        (("metric",), objective.metric),
+        *((("limits", i, "metric"), x.metric) for i, x in enumerate(objective.limits)),
+    ]:
+        if (least := samples_for(metric)) > config.workload.requests:
+            words = f"{metric} needs at least {least} requests a run, workload.requests is {config.workload.requests}"
+            yield ("workload", "objective", *key), words
     if not config.minutes <= MOST_MINUTES:
         yield ("minutes",), f"must be at most {MOST_MINUTES} (31 days), got {config.minutes:g}"
     reserved = limits.report_reserve_s + limits.confirm_reserve_s

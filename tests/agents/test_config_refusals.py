@@ -297,3 +297,9 @@ def test_a_damaged_night_is_refused_or_still_a_night(checkout: Path, seed: int) 
             load_night(night(checkout, "\n".join(damaged)))
         except ConfigError as error:
             one_clean_line_each(error)
+
+
+def test_a_percentile_that_a_run_cannot_hold_is_refused_before_the_night(checkout: Path) -> None:
+    path = night(checkout, good(checkout).replace("  requests: 8\n", "  requests: 8\n  objective: {metric: ttft_ms_p95}\n"))
+    (line,) = refused(path)
+    assert "ttft_ms_p95 needs at least 20 requests a run, workload.requests is 8" in line

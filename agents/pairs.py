@@ -1,0 +1,131 @@
+"""Measuring one launch pair: both arms freshly launched, then interleaved pairs of runs with equal prompts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from agents.arms import Arm
+from agents.context import Night
+from contracts import EngineSpec, Measurement, Workload, content_hash
+from engine.measure import measure
+from engine.running import EngineFailure
+from judge.void import VOID_REPEATS, pair_void_reasons, run_void_reasons
+from ledger.schema import Measured
+
+Purpose = Literal["aa", "experiment", "confirm", "stock"]
+
+
+def prompt_seed(night: Night, purpose: Purpose, experiment_id: str | None, launch_pair: int, run: int) -> int:
+    """Fresh prompts for every pair of runs of a night, the same ones for its two arms, the same again in a night
+    with the same seed."""
+    key: JsonValue = [night.config.workload.seed, purpose, experiment_id, launch_pair, run]
+    return int(content_hash(key, 8), 16)
+
+
+def measure_launch_pair(
+    night: Night,
+    spec_a: EngineSpec,
+    spec_b: EngineSpec,
+    arms: str,
+    launch_pair: int,
+    purpose: Purpose,
+    experiment_id: str | None = None,
+) -> list[Measurement]:
+    """All runs of one launch pair, void ones included and marked. Engines already up with these specs are used.
+
+    Twin: both resident, runs alternate ABBA. Alternate: one arm's runs, then the other's, the order changing with the
+    launch pair. Raises ArmFailure.
+    """
+    plan = _Plan(night, {"A": spec_a, "B": spec_b}, launch_pair, purpose, experiment_id)
+    if arms == "twin":
+        return plan.twin()
+    return plan.alternate()
+
+
+class _Plan:
+    def __init__(
+        self,
+        night: Night,
+        specs: dict[Arm, EngineSpec],
+        launch_pair: int,
+        purpose: Purpose,
+        experiment_id: str | None,
+    ) -> None:
+        self.night, self.specs, self.launch_pair = night, specs, launch_pair
+        self.purpose, self.experiment_id = purpose, experiment_id
+        self.runs = night.config.judge.runs_per_launch
+
+    def twin(self) -> list[Measurement]:
+        self.night.arms.up(self.in_order_of_start(), self.experiment_id, self.launch_pair)
+        done: list[Measurement] = []
+        run = attempt = 0
+        while run < self.runs:
+            order: tuple[Arm, Arm] = ("A", "B") if (run + self.launch_pair) % 2 == 0 else ("B", "A")
+            pair = {arm: self.run_once(arm, run, attempt) for arm in order}
+            reasons = pair_void_reasons(pair["A"], pair["B"])
+            kept = [self.record(m, reasons) for m in pair.values()]
+            done += kept
+            if any(m.void_reasons for m in kept) and attempt < VOID_REPEATS:
+                attempt += 1
+                continue
+            run, attempt = run + 1, 0
+        return done
+
+    def in_order_of_start(self) -> dict[Arm, EngineSpec]:
+        """Which arm starts first changes with the launch pair, so that the better place on the machine does too. An
+        experiment's first launch pair begins with B, which is up already."""
+        b_first = (self.launch_pair % 2 == 0) == (self.purpose == "experiment")
+        return dict(sorted(self.specs.items(), reverse=b_first))
+
+    def alternate(self) -> list[Measurement]:
+        first: tuple[Arm, Arm] = ("A", "B") if self.launch_pair % 2 == 0 else ("B", "A")
+        by_arm: dict[Arm, list[Measurement]] = {}
+        for arm in first:
+            other: Arm = "B" if arm == "A" else "A"
+            self.night.arms.down(other)
+            self.night.arms.up({arm: self.specs[arm]}, self.experiment_id, self.launch_pair)
+            by_arm[arm] = [self.run_once(arm, run, 0) for run in range(self.runs)]
+        done: list[Measurement] = []
+        for a, b in zip(by_arm["A"], by_arm["B"], strict=True):
+            done += [self.record(m, pair_void_reasons(a, b)) for m in (a, b)]
+        return done
+
+    def run_once(self, arm: Arm, run: int, attempt: int, workload: Workload | None = None) -> Measurement:
+        night = self.night
+        workload = workload or night.config.workload
+        engine = night.arms.up({arm: self.specs[arm]}, self.experiment_id, self.launch_pair)[arm]
+        seed = prompt_seed(night, self.purpose, self.experiment_id, self.launch_pair, run) + attempt
+        out = night.folder / "artifacts" / "runs"
+        try:
+            measurement = measure(engine, workload, seed, arm, self.launch_pair, run, out, night.config.limits)
+        except EngineFailure as cause:
+            raise night.arms.failed(arm, cause, self.experiment_id) from cause
+        reasons = run_void_reasons(measurement, workload, night.config.judge.foreign_cpu_share)
+        return measurement.model_copy(update={"void_reasons": reasons})
+
+    def record(self, measurement: Measurement, pair_reasons: tuple[str, ...]) -> Measurement:
+        reasons = tuple(dict.fromkeys((*measurement.void_reasons, *pair_reasons)))
+        full = measurement.model_copy(update={"void_reasons": reasons})
+        self.night.emit("measured", Measured(measurement=full, experiment_id=self.experiment_id, purpose=self.purpose))
+        return full
+
+
+def single_run(night: Night, spec: EngineSpec, purpose: Purpose) -> Measurement:
+    """One run on one fresh launch in arm A, recorded, not paired. Raises ArmFailure."""
+    plan = _Plan(night, {"A": spec, "B": spec}, 0, purpose, None)
+    return plan.record(plan.run_once("A", 0, 0), ())
+
+
+def burst(night: Night, spec: EngineSpec, experiment_id: str) -> Measurement:
+    """A short look at the changed engine under the workload, for path evidence only: as many requests as run at a time,
+    no warm-up. It is not recorded as a measurement. Raises ArmFailure."""
+    workload = night.config.workload
+    short = workload.model_copy(update={"requests": burst_size(workload), "warmup_requests": 0})
+    return _Plan(night, {"B": spec}, 0, "experiment", experiment_id).run_once("B", 0, 0, short)
+
+
+def burst_size(workload: Workload) -> int:
+    """Enough to fill every slot once: the concurrency of a closed loop, a quarter of the requests of an open one."""
+    return workload.concurrency or max(1, workload.requests // 4)

@@ -1,0 +1,211 @@
+"""From a configuration or a night's folder to an exit code: locks, signals, resume, and a report on every way out."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sqlite3
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+
+from agents.config import dump_resolved, load_night
+from agents.context import Interrupted, Night, NightProblem, guarded_files
+from agents.night import checkpointed, run_graph
+from agents.preflight import engine_versions
+from agents.stages.opening import base_spec
+from agents.state import Progress
+from agents.tuning.overlay import Overlay
+from cards.choose import choose_card
+from contracts import Card, Event, LaunchRecord, NightConfig
+from engine.orphans import end_orphans
+from ledger.errors import LedgerError, LedgerFull
+from ledger.log import Ledger
+from ledger.report import write_report
+from ledger.schema import Interrupted as InterruptedLine
+from ledger.schema import NightFinished, NightResumed, NightStarted
+from ledger.view import NightView, fold
+
+OnEvent = Callable[[Event, NightView], None]
+
+
+def new_folder(root: Path, config: NightConfig) -> Path:
+    """logs/NAME-DATE-TIME, created. Raises NightProblem when it cannot be written."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = root / f"{config.name}-{stamp}"
+    try:
+        folder.mkdir(parents=True, exist_ok=False)
+        (folder / "artifacts").mkdir()
+        (folder / "night.yaml").write_text(dump_resolved(config))
+    except OSError as error:
+        raise NightProblem(f"{folder} cannot be written ({error.strerror}): choose another with --logs") from error
+    return folder
+
+
+def start(config: NightConfig, root: Path, on_event: OnEvent | None = None) -> tuple[Path, int]:
+    """A new night. Returns its folder and the exit code. Raises NightProblem before anything was begun."""
+    card, _ = choose_card(config)
+    versions = engine_versions(config.engine.python)
+    folder = new_folder(root, config)
+    with Ledger.create(folder) as ledger:
+        base = base_spec(config)
+        overlay = Overlay.create(folder / "overlay", base)
+        night = _night(config, card, folder, ledger, overlay, 0.0, on_event)
+        night.emit(
+            "night_started",
+            NightStarted(config=config, card=card, versions=versions, guarded_files=night.guarded),
+        )
+        return folder, _to_the_end(night, Progress(base=base, incumbent=base))
+
+
+def resume(folder: Path, on_event: OnEvent | None = None) -> tuple[Path, int]:
+    """Go on with a night that was killed or interrupted. Raises NightProblem when there is nothing to go on with."""
+    if not (folder / "ledger.jsonl").exists():
+        raise NightProblem(f"{folder} holds no night (no ledger.jsonl): give a folder under logs/")
+    config = load_night(folder / "night.yaml")
+    with Ledger.resume(folder) as ledger:
+        view = fold(ledger.events)
+        if view.finish is not None and view.finish.outcome in ("done", "budget"):
+            raise NightProblem(f"{folder.name} is finished: read {folder / 'report.md'}, or start a new night")
+        orphans = end_orphans(o.launch for o in view.open_launches)
+        overlay = Overlay.create(folder / "overlay", base_spec(config))
+        card = view.card if view.card is not None else choose_card(config)[0]
+        night = _night(config, card, folder, ledger, overlay, view.used_s(), on_event, view)
+        night.arms.remember(_ready_launches(ledger.events))
+        night.guarded = view.guarded_files or guarded_files()
+        progress, at_stage = checkpointed(night)
+        night.emit(
+            "night_resumed",
+            NightResumed(at_stage=at_stage, lost=_lost(ledger.events, at_stage), ended_orphans=orphans),
+        )
+        base = base_spec(config)
+        return folder, _to_the_end(night, progress or Progress(base=base, incumbent=base))
+
+
+def _night(
+    config: NightConfig,
+    card: Card,
+    folder: Path,
+    ledger: Ledger,
+    overlay: Overlay,
+    used_s: float,
+    on_event: OnEvent | None,
+    view: NightView | None = None,
+) -> Night:
+    current = view if view is not None else NightView()
+
+    def told(event: Event) -> None:
+        nonlocal current
+        current = current.after(event)
+        if on_event:
+            on_event(event, current)
+
+    return Night(config, card, folder, ledger, overlay, used_s, told)
+
+
+def _lost(events: Sequence[Event], at_stage: str | None) -> tuple[str, ...]:
+    """In words: what was in flight when the night stopped and will be done again."""
+    lost: list[str] = []
+    began = max((i for i, e in enumerate(events) if e.kind == "stage_entered"), default=None)
+    if began is None:
+        return ()
+    since = events[began:]
+    if not any(e.kind == "stage_left" for e in since) or since[0].data["stage"] == at_stage:
+        experiment = since[0].data.get("experiment_id")
+        of = f" of experiment {experiment}" if experiment else ""
+        lost.append(f"stage {since[0].data['stage']}{of} was in flight; it is done again")
+        runs = sum(e.kind == "measured" for e in since)
+        if runs:
+            lost.append(f"the {runs} runs that it had measured stay in the ledger but count for nothing")
+    return tuple(lost)
+
+
+def _ready_launches(events: Sequence[Event]) -> list[LaunchRecord]:
+    return [LaunchRecord.model_validate(e.data["launch"]) for e in events if e.kind == "launch_ready"]
+
+
+def _to_the_end(night: Night, first: Progress) -> int:
+    """Run, and on every way out: engines down, a last line, a report. The exit code says which way it was."""
+    with _signals(night):
+        finish = _finish(night, first)
+        _last_words(night, finish)
+    return finish.exit_code
+
+
+def _finish(night: Night, first: Progress) -> NightFinished:
+    def problem(reason: str) -> NightFinished:
+        return NightFinished(outcome="problem", reason=reason, exit_code=1)
+
+    try:
+        last = run_graph(night, first)
+    except Interrupted as stop:
+        reason = f"{stop} arrived; go on with --resume"
+        return NightFinished(outcome="interrupted", reason=reason, exit_code=1)
+    except NightProblem as found:
+        return problem(str(found))
+    except (LedgerError, OSError, sqlite3.Error) as error:
+        return problem(_storage_problem(night.folder, error))
+    except Exception as error:
+        return problem(_bug(night.folder, error))
+    return NightFinished(outcome="budget" if last.outcome == "budget" else "done", reason=last.reason, exit_code=0)
+
+
+def _last_words(night: Night, finish: NightFinished) -> None:
+    try:
+        if finish.outcome == "interrupted":
+            night.emit("interrupted", InterruptedLine(signal=finish.reason.split()[0]))
+        night.emit("night_finished", finish)
+    except (LedgerError, OSError) as error:
+        print(f"the last lines could not be written to the ledger: {error}", file=sys.stderr)
+    try:
+        write_report(fold(night.ledger.events), night.folder)
+    except OSError as error:
+        print(
+            f"the report could not be written ({error.strerror}): free some space, then "
+            f"python run_night.py report {night.folder}",
+            file=sys.stderr,
+        )
+
+
+def _storage_problem(folder: Path, error: Exception) -> str:
+    full = isinstance(error, LedgerFull) or getattr(error, "errno", None) == errno.ENOSPC or "full" in str(error)
+    if full:
+        return f"the disk under {folder} is full: free some space, then go on with --resume; nothing written is lost"
+    return f"{type(error).__name__}: {error}: see to it, then go on with --resume"
+
+
+def _bug(folder: Path, error: Exception) -> str:
+    try:
+        (folder / "artifacts" / f"error-{int(time.time())}.txt").write_text(traceback.format_exc())
+    except OSError:
+        traceback.print_exc()
+    return (
+        f"a fault in nightgate itself ({type(error).__name__}: {error}): please report it with artifacts/error-*.txt; "
+        "the night can go on with --resume"
+    )
+
+
+@contextmanager
+def _signals(night: Night) -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP end the night in order; a second one while it is ending changes nothing."""
+    stopping = False
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        if stopping:
+            print("already stopping: ending the engines and writing the report", file=sys.stderr)
+            return
+        stopping = True
+        night.interrupt(signal.Signals(number).name)
+
+    before = {n: signal.signal(n, handler) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

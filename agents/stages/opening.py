@@ -1,0 +1,205 @@
+"""Before the first experiment: is everything fit, how noisy is tonight, what does the engine say, what to try."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from accuracy_gate import gsm8k
+from agents import gating
+from agents.context import Night, NightProblem
+from agents.pairs import measure_launch_pair
+from agents.preflight import memory_for_twins
+from agents.preflight import preflight as find_problems
+from agents.research.dossier import Dossier
+from agents.research.knobs import Knobs, KnobsError, read_knobs
+from agents.research.rank import research as rank_hypotheses
+from agents.state import Progress
+from contracts import Card, EngineSpec, Hypothesis, Measurement, NightConfig
+from judge.noise import noise_floor, noise_warnings
+from judge.objective import resolve
+from judge.ratios import CannotJudge
+from ledger.schema import Baseline, Profiled, Researched
+
+
+def preflight(night: Night, progress: Progress) -> Progress:
+    """Refuse what would waste the night. Warnings go to the ledger, a fatal problem ends the night."""
+    problems = find_problems(night.config, night.card, night.folder)
+    for problem in problems:
+        night.warn(f"{problem.what}: {problem.fix}")
+    fatal = [p for p in problems if p.fatal]
+    if fatal:
+        raise NightProblem(f"{fatal[0].what}: {fatal[0].fix}")
+    if night.config.gate.gsm8k_path:
+        try:
+            gsm8k.read(Path(night.config.gate.gsm8k_path))
+        except (OSError, ValueError) as error:
+            raise NightProblem(f"gate.gsm8k_path cannot be used: {error}: name a JSONL of questions") from error
+    return progress.but(goto="baseline")
+
+
+def baseline(night: Night, progress: Progress) -> Progress:
+    """A/A: the same configuration in both arms, by the design that experiments will use. One launch pair a visit."""
+    began = time.monotonic()
+    rule, base, launch_pair = night.config.judge, progress.base, progress.launch_pair
+    if launch_pair == 0:
+        night.arms.up({"A": base}, None, 0)
+        arms, reason = choose_arms(night)
+        progress = progress.but(arms=arms, arms_reason=reason)
+    runs = [*progress.runs, *measure_launch_pair(night, base, base, progress.arms, launch_pair, "aa")]
+    if launch_pair == 0:  # two fresh processes: the token gate's own A/A
+        reference = gating.calibrate_tonight(night, base, progress.arms)
+        progress = progress.but(reference=reference)
+    night.arms.down()
+    progress = progress.but(runs=runs, launch_pair=launch_pair + 1, pair_s=time.monotonic() - began)
+    if progress.launch_pair < rule.aa_launch_pairs:
+        return progress.but(goto="baseline")
+    return _finish_baseline(night, progress)
+
+
+def _finish_baseline(night: Night, progress: Progress) -> Progress:
+    usable = [m for m in progress.runs if not m.void_reasons]
+    metric, rule = night.config.workload.objective.metric, night.config.judge
+    try:
+        noise = noise_floor(progress.runs, metric, rule)
+        warnings = noise_warnings(progress.runs, metric, rule)
+        metrics = medians(usable)
+        objective = resolve(night.config.workload.objective, metrics)
+    except CannotJudge as error:
+        reasons = "; ".join(dict.fromkeys(r for m in progress.runs for r in m.void_reasons))
+        raise NightProblem(
+            f"the baseline could not be measured ({reasons or error.reason}): free the machine or make the "
+            "workload longer, then start again"
+        ) from error
+    for warning in warnings:
+        night.warn(warning)
+    assert progress.reference is not None
+    reference = gating.read_reference(night, progress.reference)
+    noise = noise.model_copy(update={"tokens_repeat": reference.tokens_repeat})
+    night.emit(
+        "baseline",
+        Baseline(
+            metrics=metrics,
+            noise=noise,
+            gate_mode=reference.mode,
+            arms="twin" if progress.arms == "twin" else "alternate",
+            arms_reason=progress.arms_reason,
+            objective=objective,
+            seconds=night.clock(),
+        ),
+    )
+    return progress.but(
+        noise=noise,
+        baseline=metrics,
+        objective=objective,
+        profile=profile_of(usable),
+        incumbent_runs=tuple(usable),
+        runs=(),
+        launch_pair=0,
+        goto="profile",
+    )
+
+
+def choose_arms(night: Night) -> tuple[str, str]:
+    """Twin engines where memory holds two of them, else one after the other. Called with one engine up."""
+    if night.config.arms != "auto":
+        return night.config.arms, "the night file says so"
+    enough, why = memory_for_twins(night.config, night.card, night.arms.rss())
+    return ("twin" if enough else "alternate"), why
+
+
+def medians(runs: Sequence[Measurement]) -> dict[str, float | None]:
+    """Median of each metric over runs; None where no run has it."""
+    names = sorted({name for m in runs for name in m.metrics})
+    found = {name: [v for m in runs if (v := m.metrics.get(name)) is not None] for name in names}
+    return {name: statistics.median(values) if values else None for name, values in found.items()}
+
+
+def profile_of(runs: Sequence[Measurement], arm: str | None = None) -> dict[str, JsonValue]:
+    """What the engine's own counters said under the workload: the median over runs (of one arm) of every numeric
+    condition."""
+    numbers: dict[str, list[float]] = {}
+    for m in runs:
+        if m.void_reasons or arm not in (None, m.arm):
+            continue
+        for name, value in m.conditions.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                numbers.setdefault(name, []).append(float(value))
+    return {name: statistics.median(values) for name, values in sorted(numbers.items())}
+
+
+def profile(night: Night, progress: Progress) -> Progress:
+    """The engine's own account of where the time went under this workload, taken during the A/A runs."""
+    findings = {**progress.profile, "realised": realised(night, progress.base)}
+    night.emit("profiled", Profiled(findings=findings))
+    return progress.but(profile=findings, goto="research")
+
+
+def realised(night: Night, spec: EngineSpec) -> dict[str, JsonValue]:
+    """What the latest engine of this spec said that it runs with."""
+    record = night.arms.record_of(spec)
+    return record.realised if record else {}
+
+
+def research(night: Night, progress: Progress) -> Progress:
+    """Ask every reader, rank, and write down what was dropped and why."""
+    found = rank_hypotheses(dossier(night, progress, knobs_of(progress)), night.config.readers)
+    tried = {(c.lever, c.key, json.dumps(c.after, sort_keys=True)) for c in progress.tried}
+    fresh: list[Hypothesis] = []
+    again: list[Hypothesis] = []
+    for h in found.hypotheses:
+        seen = (h.change.lever, h.change.key, json.dumps(h.change.after, sort_keys=True)) in tried
+        (again if seen else fresh).append(h)
+    dropped = (*found.dropped, *(f"{h.change}: tried tonight" for h in again))
+    night.emit("researched", Researched(hypotheses=tuple(fresh), dropped=dropped))
+    return progress.but(queue=fresh, goto="pick")
+
+
+def knobs_of(progress: Progress) -> Knobs:
+    """What the installed vLLM of this night's interpreter really has. Raises NightProblem where it cannot be read."""
+    try:
+        return read_knobs(progress.base.python)
+    except KnobsError as error:
+        raise NightProblem(str(error)) from error
+
+
+def first_dossier(config: NightConfig, card: Card) -> Dossier:
+    """What is known before any engine has run: enough for a dry run."""
+    spec = base_spec(config)
+    return Dossier(
+        spec=spec,
+        knobs=read_knobs(spec.python),
+        workload=config.workload,
+        card=card,
+        model_config_json=json.loads((Path(spec.model) / "config.json").read_text()),
+        try_first=config.try_first,
+        priors=config.priors,
+    )
+
+
+def base_spec(config: NightConfig) -> EngineSpec:
+    """The night's starting configuration: what the user runs today."""
+    e = config.engine
+    return EngineSpec(
+        python=e.python, model=e.model, flags=e.flags, env=e.env, compilation=e.compilation,
+        plugin_paths=e.plugin_paths,
+    )  # fmt: skip
+
+
+def dossier(night: Night, progress: Progress, knobs: Knobs) -> Dossier:
+    """Everything the readers may look at."""
+    known = progress.profile.get("realised")
+    return first_dossier(night.config, night.card).model_copy(
+        update={
+            "spec": progress.incumbent,
+            "knobs": knobs,
+            "profile": {k: v for k, v in progress.profile.items() if k != "realised"},
+            "realised": known if isinstance(known, dict) else {},
+            "pair_s": progress.pair_s or None,
+        }
+    )

@@ -1,0 +1,100 @@
+"""nightgate: leave it overnight, read in the morning what got faster, how surely, and why the answers are right.
+
+The one entry point. Exit codes: 0 done, 1 a problem that the night could not work around, 2 wrong usage or
+configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+CHECKOUT = Path(__file__).resolve().parent
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output on standard output.")]
+NightArg = Annotated[Path, typer.Argument(help="A night's folder, for example logs/first_night-20261129-220000.")]
+
+
+def stop(message: str, code: int) -> NoReturn:
+    """One clear line on standard error, and out."""
+    for line in message.splitlines():
+        print(f"nightgate: {line}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="A night file, for example configs/nights/first_night.yaml.")],
+    hours: Annotated[float | None, typer.Option(help="Budget, instead of the file's minutes.", min=0.01)] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the newest night of this name.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and rank what would be tried.")] = False,
+    logs: Annotated[Path, typer.Option(help="Where nights are kept.")] = CHECKOUT / "logs",
+    as_json: JsonFlag = False,
+) -> None:
+    """A night on your card and model. `run_night.py CONFIG` is short for `run_night.py run CONFIG`."""
+    from agents.cli import run_command
+
+    raise typer.Exit(run_command(config, hours, resume, dry_run, logs, as_json))
+
+
+@app.command()
+def report(night: NightArg, as_json: JsonFlag = False) -> None:
+    """Write report.md and report.html again from the ledger, and print the report."""
+    from agents.cli import report_command
+
+    raise typer.Exit(report_command(night, as_json))
+
+
+@app.command()
+def watch(night: NightArg, as_json: JsonFlag = False) -> None:
+    """Follow a running night from another terminal."""
+    from agents.cli import watch_command
+
+    raise typer.Exit(watch_command(night, as_json))
+
+
+@app.command()
+def verify(night: NightArg, as_json: JsonFlag = False) -> None:
+    """Check the ledger's hash chain and schema; name the first bad line."""
+    from agents.cli import verify_command
+
+    raise typer.Exit(verify_command(night, as_json))
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path | None, typer.Argument(help="A night file to check as well.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Is this card, engine and configuration fit for a night? Each problem with its fix."""
+    from agents.cli import doctor_command
+
+    raise typer.Exit(doctor_command(config, as_json))
+
+
+@app.command()
+def schema() -> None:
+    """The JSON Schema of a ledger line."""
+    from ledger.jsonschema import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+
+
+def main() -> None:
+    """`run_night.py CONFIG` without the word run."""
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    arguments = sys.argv[1:]
+    first = next((a for a in arguments if not a.startswith("-")), None)
+    if first is not None and first not in known and "--help" not in arguments:
+        sys.argv.insert(1, "run")
+    app()
+
+
+if __name__ == "__main__":
+    main()
