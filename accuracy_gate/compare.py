@@ -7,10 +7,11 @@ divergence. After it the two engines read different texts and nothing can be com
     shift   the change of the lead of the reference's token over its rival (nats). The rival is the token that the
             candidate chose where they differ, else the reference's runner-up. A lead is a difference of two logits:
             the normaliser cancels, so it does not fade where the model is certain, as a log-probability does.
+Both are candidate minus reference.
 
 At a divergence the reference led by `reference_gap` and the candidate's token leads by `candidate_gap` in the
-candidate: the shift is their sum, and it is all that a wrong token says about an engine. A near-tie needs a small
-one. Pure functions of data.
+candidate: the size of the shift is their sum, and it is all that a wrong token says about an engine. A near-tie needs a
+small one. Pure functions of data.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Divergence(Frozen):
     reference_rank: int | None  # the reverse
 
     @property
-    def shift(self) -> float:
+    def size(self) -> float:
+        """How far the two tokens moved against each other."""
         return self.reference_gap + self.candidate_gap
 
 
@@ -45,8 +47,8 @@ class PromptComparison(Frozen):
     prompt_id: str
     outcome: Literal["equal", "diverged", "short", "not_greedy", "other_prompt", "error"]
     detail: str = ""
-    drifts: tuple[float, ...] = ()  # candidate - reference, one for each common position
-    shifts: tuple[float, ...] = ()  # sizes, one for each position of the same context
+    drifts: tuple[float, ...] = ()  # one for each position that both chose alike
+    shifts: tuple[float, ...] = ()  # one for each position of the same context
     divergence: Divergence | None = None
 
 
@@ -130,7 +132,7 @@ def _compare_one(reference: TokenSequence, candidate: TokenSequence, tokens: int
             )
         if a.token != b.token:
             divergence = _divergence(name, index, a, b)
-            shifts.append(divergence.shift)
+            shifts.append(-divergence.size)
             return PromptComparison(
                 prompt_id=name, outcome="diverged", drifts=tuple(drifts), shifts=tuple(shifts), divergence=divergence
             )
@@ -138,7 +140,7 @@ def _compare_one(reference: TokenSequence, candidate: TokenSequence, tokens: int
         rival = next((token for token, _ in a.top if token != a.token), None)
         if rival is not None:
             moved = _lead(b, a.token, rival) - _lead(a, a.token, rival)
-            shifts.append(abs(moved) if _rank(b, rival) else max(0.0, moved))
+            shifts.append(moved if _rank(b, rival) else max(0.0, moved))
     made = (len(reference.positions), len(candidate.positions))
     outcome: Literal["equal", "short"] = "equal" if made[0] == made[1] == tokens else "short"
     detail = "" if outcome == "equal" else f"{made[1]} tokens, reference {made[0]}, asked {tokens}"

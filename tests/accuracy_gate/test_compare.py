@@ -18,7 +18,7 @@ def test_a_near_tie_that_fell_the_other_way() -> None:
     (parted,) = compare(reference, candidate).divergences
     assert (parted.position, parted.reference_token, parted.candidate_token) == (1, 3, 4)
     assert parted.candidate_rank == parted.reference_rank == 2  # each other's second choice
-    assert parted.top2_gap == parted.reference_gap == 0.125 and parted.shift == 0.25
+    assert parted.top2_gap == parted.reference_gap == 0.125 and parted.size == 0.25
 
 
 def test_nothing_after_the_first_divergence_counts() -> None:
@@ -32,7 +32,7 @@ def test_a_token_that_the_reference_did_not_list_shows_a_bound_on_the_shift() ->
     reference = run(sequence("p0", [position(1, 2, lead=1.0)]))  # lists 1, 2 and, 8 nats behind, 9
     candidate = run(sequence("p0", [position(77, 1, lead=2.0)]))
     (parted,) = compare(reference, candidate).divergences
-    assert parted.candidate_rank is None and parted.reference_gap == 8.0 and parted.shift == 10.0
+    assert parted.candidate_rank is None and parted.reference_gap == 8.0 and parted.size == 10.0
 
 
 def test_a_rival_that_the_candidate_no_longer_lists_claims_no_shift_that_was_not_seen() -> None:
@@ -68,7 +68,7 @@ def test_an_exact_tie_is_greedy_whichever_token_is_taken() -> None:
     tie = position(1, 2, lead=0.0)
     other = tie.model_copy(update={"token": 2})
     found = compare(run(sequence("p0", [tie])), run(sequence("p0", [other])))
-    assert found.prompts[0].outcome == "diverged" and found.divergences[0].shift == 0.0
+    assert found.prompts[0].outcome == "diverged" and found.divergences[0].size == 0.0
 
 
 def test_errors_are_their_own_class() -> None:
