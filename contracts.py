@@ -317,7 +317,6 @@ class GateRule(Frozen):
     alone_prompts: int = Field(12, ge=4)  # of the alone mode, the first of them: one at a time is slow
     tokens: int = Field(60, ge=8)
     concurrency: int = Field(8, ge=1)  # of the concurrent mode; the alone mode is always 1
-    alone_prompts: int = Field(8, ge=0)  # of them, also asked one at a time, which takes four times as long a prompt
     seed: int = 7
     gsm8k_path: str | None = None  # a JSONL of questions; without one the check reports not_run
 
