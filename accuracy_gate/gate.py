@@ -172,12 +172,12 @@ def judge(comparison: Comparison, band: Band, tokens: int) -> tuple[Outcome, str
         faults.append(f"{_peak_words(comparison)}, and rounding does not reach {never:.2f}")
     if faults:
         return "fail", "; ".join([apart, *faults])
+    if n < COMMON_SHARE * tokens * len(prompts):
+        return "inconclusive", f"{apart}, so early that only {n} of {tokens * len(prompts)} positions can be compared"
     if ratio > BULK_PASS:
         return "inconclusive", f"{apart}, and {bulk}; up to {BULK_PASS:g} is rounding, over {BULK_FAIL:g} is a fault"
     if peak > seldom:
         return "inconclusive", f"{apart}; {_peak_words(comparison)}; rounding seldom reaches {seldom:.2f} nats"
-    if n < COMMON_SHARE * tokens * len(prompts):
-        return "inconclusive", f"{apart}, so early that only {n} of {tokens * len(prompts)} positions can be compared"
     if unlisted := [one for one in parted if one.candidate_rank is None]:
         one = unlisted[0]
         reason = f"{apart}; {one.prompt_id} takes a token at position {one.position} that the reference does not list"

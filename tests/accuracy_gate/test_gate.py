@@ -106,15 +106,20 @@ def test_the_quick_form_sees_a_broken_model_in_a_few_prompts(reference: GateRefe
     assert check(reference, toy_run(1, prompts=4)).outcome == "pass"
 
 
-def test_sequences_that_part_at_once_say_too_little_to_pass(reference: GateReference) -> None:
-    """Every first token flips by a hair: no peak, no bulk, and no evidence about the rest."""
+def test_sequences_that_part_at_once_say_too_little_to_pass() -> None:
+    """Every first token is a near-tie that falls the other way: no peak, but no evidence about the rest either."""
 
-    def fault(prompt: int, position: int, logits: list[float]) -> None:
-        logits[1] = max(logits) + 0.125
+    def first_token(*levels: float) -> Fault:
+        def fault(prompt: int, position: int, logits: list[float]) -> None:
+            if position == 0:
+                logits[:2] = levels
 
-    close = calibrate([toy_run(1, 0.3, launch="L1"), toy_run(2, 0.3, launch="L2")])
-    result = check(close, toy_run(1, 0.3, fault=fault))
-    assert result.outcome != "pass"
+        return fault
+
+    tie = first_token(20.125, 20.0)
+    close = calibrate([toy_run(1, fault=tie, launch="L1"), toy_run(2, fault=tie, launch="L2")])
+    result = check(close, toy_run(1, fault=first_token(20.0, 20.125)))
+    assert result.outcome == "inconclusive" and "so early that only 24 of 1440 positions" in result.reason
 
 
 def test_an_engine_without_visible_rounding_still_leaves_room_for_one_step_of_its_logits() -> None:
