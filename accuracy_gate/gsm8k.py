@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,12 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 class Question(Frozen):
     question: str
     gold: float
+
+
+class Lost(Frozen):
+    """A question that got no answer: an error of the request, not of the arithmetic."""
+
+    why: str
 
 
 def number(text: str) -> float | None:
@@ -102,13 +109,12 @@ def run(
         httpx.Client(base_url=engine.base_url, timeout=timeout, trust_env=False) as client,
         ThreadPoolExecutor(max_workers=concurrency) as pool,
     ):
-        asked = [pool.submit(_ask, client, engine.served_name, question, max_tokens, timeout) for question in questions]
-        answers = [future.result() for future in asked]
+        answers = list(pool.map(lambda question: _ask(client, engine.served_name, question, max_tokens), questions))
     engine.check()
     return score(questions, answers, floor, time.monotonic() - started)
 
 
-def _ask(client: httpx.Client, model: str, question: Question, max_tokens: int, timeout: float) -> str | None:
+def _ask(client: httpx.Client, model: str, question: Question, max_tokens: int) -> str | Lost:
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": f"{question.question}\n{INSTRUCTION}"}],
@@ -117,20 +123,21 @@ def _ask(client: httpx.Client, model: str, question: Question, max_tokens: int, 
     }
     try:
         response = client.post("/v1/chat/completions", json=body)
-        response.raise_for_status()
-        return response.json()["choices"][0]["message"]["content"] or ""
-    except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
-        return None
+        if response.status_code != 200:
+            return Lost(why=f"HTTP {response.status_code}: {response.text[:200]}")
+        return str(response.json()["choices"][0]["message"]["content"] or "")
+    except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError) as error:
+        return Lost(why=f"{type(error).__name__}: {error}"[:200])
 
 
 def score(
-    questions: tuple[Question, ...], answers: list[str | None], floor: float = FLOOR, seconds: float = 0.0
+    questions: tuple[Question, ...], answers: Sequence[str | Lost], floor: float = FLOOR, seconds: float = 0.0
 ) -> GateResult:
-    """Pure. `answers` in the order of `questions`; None is a request that failed."""
-    found = [None if answer is None else extract(answer) for answer in answers]
+    """Pure. `answers` in the order of `questions`."""
+    lost = [answer for answer in answers if isinstance(answer, Lost)]
+    found = [None if isinstance(answer, Lost) else extract(answer) for answer in answers]
     right = [value is not None and abs(value - q.gold) < 1e-6 for q, value in zip(questions, found, strict=True)]
-    errors = sum(answer is None for answer in answers)
-    answered, correct = len(answers) - errors, sum(right)
+    errors, answered, correct = len(lost), len(answers) - len(lost), sum(right)
     statistic: dict[str, JsonValue] = {
         "questions": len(questions),
         "correct": correct,
@@ -141,7 +148,7 @@ def score(
         "bare_cut_passes": correct / len(questions) >= floor,
     }
     if errors:
-        reason = f"{errors} of {len(questions)} questions got no answer; read the engine's log, then run it again"
+        reason = f"{errors} of {len(questions)} questions got no answer; the first: {lost[0].why}"
         outcome = "inconclusive"
     else:
         interval = binomtest(correct, answered).proportion_ci(CONFIDENCE, "exact")

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from accuracy_gate import gsm8k
+from contracts import Limits
+from engine.server import Engine
+from tests.standin import standin_spec
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "gsm8k" / "test.jsonl"
 
@@ -28,9 +31,10 @@ def test_extraction(text: str, answer: float | None) -> None:
     assert gsm8k.extract(text) == answer
 
 
-def ask(n: int, wrong: int, errors: int = 0) -> tuple[tuple[gsm8k.Question, ...], list[str | None]]:
+def ask(n: int, wrong: int, errors: int = 0) -> tuple[tuple[gsm8k.Question, ...], list[str | gsm8k.Lost]]:
     questions = tuple(gsm8k.Question(question="q", gold=5.0) for _ in range(n))
-    return questions, [None] * errors + ["#### 4"] * wrong + ["#### 5"] * (n - wrong - errors)
+    lost: list[str | gsm8k.Lost] = [gsm8k.Lost(why="HTTP 400: too long")] * errors
+    return questions, lost + ["#### 4"] * wrong + ["#### 5"] * (n - wrong - errors)
 
 
 def test_a_score_just_under_the_floor_is_inconclusive_where_the_bare_cut_fails_it() -> None:
@@ -44,7 +48,7 @@ def test_a_score_just_under_the_floor_is_inconclusive_where_the_bare_cut_fails_i
 def test_an_error_is_no_wrong_answer_and_passes_nothing() -> None:
     result = gsm8k.score(*ask(250, wrong=0, errors=1))
     assert result.outcome == "inconclusive" and result.statistic["errors"] == 1
-    assert result.reason.startswith("1 of 250 questions got no answer")
+    assert result.reason == "1 of 250 questions got no answer; the first: HTTP 400: too long"
 
 
 def test_power_is_said_in_numbers() -> None:
@@ -75,3 +79,14 @@ def test_every_gold_answer_of_the_test_set_is_read() -> None:
     assert len(questions) == len(rows) == 1319
     assert [q.gold for q in questions] == [float(row.replace(",", "")) for row in rows]
     assert sum("," in row for row in rows) == 14 and sorted(q.gold for q in questions)[:2] == [-10.0, -3.0]
+
+
+def test_an_engine_that_cannot_answer_is_inconclusive_and_says_what_it_said(tmp_path: Path) -> None:
+    """The stand-in has no chat: every request is refused with 404."""
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"question": "1 + 1?", "answer": "#### 2"}\n' * 3)
+    with Engine.start(standin_spec(), "L1", tmp_path, Limits(engine_start_s=20, engine_stop_s=5)) as engine:
+        engine.wait_ready()
+        result = gsm8k.run(engine, str(path))
+    assert result.outcome == "inconclusive" and result.statistic["errors"] == 3
+    assert "HTTP 404" in result.reason
