@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 EVERYTHING = {"run_night", "tests", "benchmarks"}  # may import every room
 # Never in the loop's process: they open the card, take seconds and gigabytes, and tie us to one version.
 HEAVY = {"torch", "vllm", "triton", "aiter", "transformers", "jax", "cupy"}
-INSIDE_THE_ENGINE = {"tests/planted", "kernels", "setup"}  # not the loop: run in the engine's interpreter, or at set-up
+# Not the loop: run in the engine's interpreter, or at set-up, or once to train the small model.
+INSIDE_THE_ENGINE = {"tests/planted", "kernels", "setup", "accuracy_gate/arithmetic/training"}
 
 
 def sources() -> list[Path]:
