@@ -99,16 +99,17 @@ def collect(
     salt = uuid.uuid4().hex  # no prefix is taken from a cache that an earlier run filled
     started = time.monotonic()
     answered: list[TokenSequence] = []
-    limits = httpx.Limits(max_connections=width, max_keepalive_connections=width)
-    with (
-        httpx.Client(base_url=engine.base_url, timeout=timeout, limits=limits, trust_env=False) as client,
-        ThreadPoolExecutor(max_workers=width) as pool,
-    ):
-        for wave in (items[i : i + width] for i in range(0, len(items), width)):
-            if any(sequence.error in ("timeout", "connection") for sequence in answered):
-                answered += [TokenSequence(prompt_id=prompt.id, error="not_asked") for prompt in wave]
-                continue
-            answered += pool.map(lambda prompt: _ask(client, engine.served_name, prompt, tokens, salt), wave)
+    pool = ThreadPoolExecutor(max_workers=width)
+    try:
+        limits = httpx.Limits(max_connections=width)
+        with httpx.Client(base_url=engine.base_url, timeout=timeout, limits=limits, trust_env=False) as client:
+            for wave in (items[i : i + width] for i in range(0, len(items), width)):
+                if any(sequence.error in ("timeout", "connection") for sequence in answered):
+                    answered += [TokenSequence(prompt_id=prompt.id, error="not_asked") for prompt in wave]
+                    continue
+                answered += pool.map(lambda prompt: _ask(client, engine.served_name, prompt, tokens, salt), wave)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl+C does not wait for an engine that hangs
     seconds = time.monotonic() - started
     if not any(sequence.error in ("timeout", "connection") for sequence in answered):
         engine.check()

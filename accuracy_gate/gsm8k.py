@@ -105,11 +105,12 @@ def run(
         return GateResult(check="gsm8k", outcome="not_run", mode=MODE, reason=reason)
     engine.check()
     started = time.monotonic()
-    with (
-        httpx.Client(base_url=engine.base_url, timeout=timeout, trust_env=False) as client,
-        ThreadPoolExecutor(max_workers=concurrency) as pool,
-    ):
-        answers = list(pool.map(lambda question: _ask(client, engine.served_name, question, max_tokens), questions))
+    pool = ThreadPoolExecutor(max_workers=concurrency)
+    try:
+        with httpx.Client(base_url=engine.base_url, timeout=timeout, trust_env=False) as client:
+            answers = list(pool.map(lambda question: _ask(client, engine.served_name, question, max_tokens), questions))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
     engine.check()
     return score(questions, answers, floor, time.monotonic() - started)
 

@@ -1,6 +1,7 @@
 """Collecting from a server: the stand-in engine where it can misbehave, a scripted answer where vLLM would not."""
 
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,6 +66,25 @@ def test_an_engine_that_hangs_costs_one_time_limit_and_no_wrong_token(start: Sta
 def test_an_engine_that_dies_is_a_broken_connection(start: Start) -> None:
     run = collect(start(step_ms="1", crash_after="2"), PROMPTS, tokens=8)
     assert [s.error for s in run.sequences][:3] == [None, "connection", "not_asked"]
+
+
+def test_ctrl_c_does_not_wait_for_an_engine_that_hangs(start: Start) -> None:
+    engine = start(hang_after="1")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collect(engine, PROMPTS, tokens=8, mode="concurrent", concurrency=4, timeout=20.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 10
+    engine.stop()  # ends the requests in flight, as a night does
 
 
 def answer(**changes: Any) -> dict[str, Any]:
