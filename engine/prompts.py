@@ -55,32 +55,47 @@ def plan(workload: Workload, seed: int, corpus_tokens: Sequence[int]) -> tuple[P
     """The request list of one run: warm-up, measured and fill requests in the order in which they are sent.
 
     Pure: the same workload, seed and corpus give the same list, so both arms of a pair send the same requests.
-    `seed` is the run's prompt seed, 0 <= seed < 2^64; workload.seed is not used here. Lengths are uniform over the
-    workload's inclusive ranges; gaps between arrivals are exponential with mean 1 / rate_per_s (a Poisson process).
+    `seed` is the run's prompt seed, 0 <= seed < 2^64; workload.seed is not used here. Lengths are spread evenly over
+    the workload's inclusive ranges and shuffled, so every seed gives the same amount of work; gaps between arrivals
+    are exponential with mean 1 / rate_per_s (a Poisson process).
     Raises ValueError, with what to do, for a seed out of range, too many requests, or a corpus with too little in it.
     """
     if not 0 <= seed < 1 << _SEED_BITS:
         raise ValueError(f"prompt seed {seed} is outside 0 .. 2^64-1; take it modulo 2^64")
     fill = fill_requests(workload)
     counts: dict[Phase, int] = {"warmup": workload.warmup_requests, "measured": workload.requests, "fill": fill}
-    phases = [phase for phase, count in counts.items() for _ in range(count)]
-    if len(phases) > MAX_REQUESTS:
+    if (total := sum(counts.values())) > MAX_REQUESTS:
         raise ValueError(
-            f"one run can hold {MAX_REQUESTS} requests (warm-up, measured and fill), this workload needs {len(phases)}"
+            f"one run can hold {MAX_REQUESTS} requests (warm-up, measured and fill), this workload needs {total}"
             "; lower requests or warmup_requests"
         )
     pairs = _digit_pairs(corpus_tokens)
     places, lengths = random.Random(f"places {seed}"), random.Random(f"lengths {seed}")
     prefix = _text(pairs, corpus_tokens, seed, _PREFIX_INDEX, workload.shared_prefix_tokens, places)
     arrivals = random.Random(f"arrivals {seed}")
+    work: list[tuple[Phase, int, int]] = []
+    for phase, count in counts.items():
+        sizes, answers = (spread(count, ends, lengths) for ends in (workload.input_tokens, workload.output_tokens))
+        work += [(phase, size, answer) for size, answer in zip(sizes, answers, strict=True)]
     now, requests = 0.0, []
-    for index, phase in enumerate(phases):
-        size, answer = lengths.randint(*workload.input_tokens), lengths.randint(*workload.output_tokens)
+    for index, (phase, size, answer) in enumerate(work):
         if workload.rate_per_s is not None:
             now += arrivals.expovariate(workload.rate_per_s)
         prompt = prefix + _text(pairs, corpus_tokens, seed, index, size, places)
         requests.append(PlannedRequest(index, phase, None if workload.rate_per_s is None else now, prompt, answer))
     return tuple(requests)
+
+
+def spread(count: int, ends: tuple[int, int], shuffle: random.Random) -> list[int]:
+    """`count` lengths, evenly over the inclusive range (the middles of `count` equal parts of it), in random order.
+
+    Drawn independently, the lengths of 24 requests moved the throughput by 10 % from seed to seed (143 and 128 output
+    tokens/s; 2 cores, vLLM 0.32.0 on the CPU, SmolLM2-135M, 2026-11-29), ten times what one seed differs by.
+    """
+    low, width = ends[0], ends[1] - ends[0] + 1
+    lengths = [low + (2 * i + 1) * width // (2 * count) for i in range(count)]
+    shuffle.shuffle(lengths)
+    return lengths
 
 
 def fill_requests(workload: Workload) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from engine.prompts import BLOCK, MAX_REQUESTS, fill_requests, plan
 # A stand-in for a tokeniser: every word its own ID. The digits of a prompt's number need 1024 distinct pairs.
 _WORDS: dict[str, int] = {}
 CORPUS = [_WORDS.setdefault(word, len(_WORDS)) for text in corpus_text(300) for word in text.split()]
+EXAMPLES = settings(max_examples=50, deadline=None)
 SEEDS = st.integers(0, 2**64 - 1)
 
 
@@ -33,11 +35,13 @@ def workload(**changes: object) -> Workload:
     )
 
 
+@EXAMPLES
 @given(SEEDS)
 def test_same_seed_same_list(seed: int) -> None:
     assert plan(workload(), seed, CORPUS) == plan(workload(), seed, list(CORPUS))
 
 
+@EXAMPLES
 @given(SEEDS, SEEDS)
 def test_no_two_prompts_share_a_first_block(one: int, other: int) -> None:
     seeds = {one, other}
@@ -51,8 +55,8 @@ def test_neighbouring_seeds_do_not_share_either() -> None:
     assert len(set(first)) == len(first)
 
 
+@EXAMPLES
 @given(SEEDS, st.integers(1, 64), st.integers(0, 64), st.integers(1, 64), st.integers(0, 16))
-@settings(max_examples=50)
 def test_lengths_are_exact(seed: int, low: int, more: int, out: int, prefix: int) -> None:
     w = workload(input_tokens=(low, low + more), output_tokens=(out, out), shared_prefix_tokens=prefix)
     for request in plan(w, seed, CORPUS):
@@ -60,9 +64,21 @@ def test_lengths_are_exact(seed: int, low: int, more: int, out: int, prefix: int
         assert request.output_tokens == out
 
 
-def test_lengths_reach_both_ends_of_their_range() -> None:
-    lengths = {len(r.prompt) for r in plan(workload(requests=400), 1, CORPUS)}
-    assert (min(lengths), max(lengths)) == (16, 40)
+def test_lengths_are_even_over_their_range() -> None:
+    """25 lengths are possible and there are 400 requests: each length 16 times."""
+    lengths = Counter(len(r.prompt) for r in plan(workload(requests=400), 1, CORPUS) if r.phase == "measured")
+    assert lengths == dict.fromkeys(range(16, 41), 16)
+
+
+@EXAMPLES
+@given(SEEDS, SEEDS)
+def test_every_seed_gives_the_same_amount_of_work_in_another_order(one: int, other: int) -> None:
+    def work(seed: int) -> tuple[list[int], list[int]]:
+        measured = [r for r in plan(workload(), seed, CORPUS) if r.phase == "measured"]
+        return sorted(len(r.prompt) for r in measured), sorted(r.output_tokens for r in measured)
+
+    assert work(one) == work(other)
+    assert [len(r.prompt) for r in plan(workload(), 1, CORPUS)] != [len(r.prompt) for r in plan(workload(), 2, CORPUS)]
 
 
 def test_a_shared_prefix_is_common_within_a_run_and_fresh_between_runs() -> None:
