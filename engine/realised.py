@@ -34,6 +34,7 @@ LINES: dict[str, re.Pattern[str]] = {
     "weights_s": re.compile(r"Loading weights took ([\d.]+) seconds"),
     "max_num_batched_tokens": re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)"),
     "omp_cores": re.compile(r"local_rank=0, core ids=\[([\d, ]*)\]"),
+    "omp_reserved": re.compile(r"reserved_cpus=\[([\d, ]*)\]"),
     "stand_in": re.compile(r"stand-in API server version (\S+):"),
 }  # fmt: skip
 # Inside the long config line: name=value, the value up to the next comma outside brackets.
@@ -77,7 +78,7 @@ def parse_log(log: str) -> dict[str, JsonValue]:
     found: dict[str, JsonValue] = {}
     for name, pattern in LINES.items():
         if matches := pattern.findall(log):
-            found[name] = matches[-1] if name == "omp_cores" else value_of(matches[-1])
+            found[name] = matches[-1] if name.startswith("omp_") else value_of(matches[-1])
     if config := CONFIG_LINE.search(log):
         found["version"] = config["version"]
         for key in CONFIG_KEYS:

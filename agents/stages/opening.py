@@ -20,7 +20,7 @@ from agents.research.dossier import Dossier
 from agents.research.knobs import Knobs, KnobsError, read_knobs
 from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
-from contracts import Card, EngineSpec, Hypothesis, Measurement, NightConfig
+from contracts import Card, Change, EngineSpec, Hypothesis, Measurement, NightConfig
 from judge.noise import noise_floor, noise_warnings
 from judge.objective import resolve
 from judge.ratios import CannotJudge
@@ -149,15 +149,32 @@ def realised(night: Night, spec: EngineSpec) -> dict[str, JsonValue]:
 def research(night: Night, progress: Progress) -> Progress:
     """Ask every reader, rank, and write down what was dropped and why."""
     found = rank_hypotheses(dossier(night, progress, knobs_of(progress)), night.config.readers)
-    tried = {(c.lever, c.key, json.dumps(c.after, sort_keys=True)) for c in progress.tried}
     fresh: list[Hypothesis] = []
-    again: list[Hypothesis] = []
+    dropped = list(found.dropped)
     for h in found.hypotheses:
-        seen = (h.change.lever, h.change.key, json.dumps(h.change.after, sort_keys=True)) in tried
-        (again if seen else fresh).append(h)
-    dropped = (*found.dropped, *(f"{h.change}: tried tonight" for h in again))
-    night.emit("researched", Researched(hypotheses=tuple(fresh), dropped=dropped))
+        why_not = settled(h.change, progress)
+        if why_not:
+            dropped.append(f"{h.change}: {why_not}")
+        else:
+            fresh.append(h)
+    night.emit("researched", Researched(hypotheses=tuple(fresh), dropped=tuple(dropped)))
     return progress.but(queue=fresh, goto="pick")
+
+
+def settled(change: Change, progress: Progress) -> str | None:
+    """Why tonight has an answer to this already, or None. Values are compared as JSON; what the change starts from does
+    not count, or every keep would open all closed questions again."""
+
+    def value(c: Change) -> tuple[str, str, str]:
+        return c.lever, c.key, json.dumps(c.after, sort_keys=True)
+
+    if value(change) in {value(c) for c in progress.tried}:
+        return "tried tonight"
+    if change.after is None and (change.lever, change.key) in {
+        (w.change.lever, w.change.key) for w in progress.winners
+    }:
+        return "its value was chosen tonight, not by somebody's flag"
+    return None
 
 
 def knobs_of(progress: Progress) -> Knobs:

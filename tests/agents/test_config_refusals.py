@@ -300,6 +300,7 @@ def test_a_damaged_night_is_refused_or_still_a_night(checkout: Path, seed: int) 
 
 
 def test_a_percentile_that_a_run_cannot_hold_is_refused_before_the_night(checkout: Path) -> None:
-    path = night(checkout, good(checkout).replace("  requests: 8\n", "  requests: 8\n  objective: {metric: ttft_ms_p95}\n"))
+    text = good(checkout).replace("  requests: 8\n", "  requests: 8\n  objective: {metric: ttft_ms_p95}\n")
+    path = night(checkout, text)
     (line,) = refused(path)
     assert "ttft_ms_p95 needs at least 20 requests a run, workload.requests is 8" in line

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agents.research.readers import READERS, batch_limits, defaults, execution_mode
+from agents.research.readers import READERS, batch_limits, cpu_threads, defaults, execution_mode
 from contracts import Lever, Limit, Objective
 from tests.agents.examples import dossier, spec, workload
 
@@ -14,7 +14,7 @@ BUSY = {"running_mean": 3.9, "running_peak": 4, "waiting_mean": 12.1, "waiting_p
 
 
 def test_the_readers_are_found_by_their_files() -> None:
-    assert set(READERS) == {"defaults", "execution_mode", "batch_limits", "prior"}
+    assert set(READERS) == {"defaults", "execution_mode", "batch_limits", "cpu_threads", "prior"}
 
 
 # --- batch_limits ---
@@ -140,3 +140,26 @@ def test_the_models_own_dtype_is_the_default() -> None:
     d = dossier(spec=spec(flags={"dtype": "bfloat16"}), model_config_json={"torch_dtype": "bfloat16"})
     assert defaults.read(d) == []
     assert len(defaults.read(d.model_copy(update={"model_config_json": {}}))) == 1
+
+
+# --- CPU threads ---
+
+
+def test_cores_that_the_engine_keeps_for_its_server_are_offered_to_the_model() -> None:
+    realised = {"omp_cores": "0, 1, 2, 4", "omp_reserved": "5"}  # as the engine's log says it
+    (h,) = cpu_threads.read(dossier(realised=realised))
+    assert (h.change.lever, h.change.key, h.change.after) == (Lever.ENVIRONMENT, "VLLM_CPU_OMP_THREADS_BIND", "0-2,4-5")
+    assert h.bound == 5 / 4 and 1 < h.predicted_gain < h.bound
+    assert "reserved_cpus=[5]" in h.evidence[0].detail
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"realised": {"omp_cores": "0, 1", "omp_reserved": ""}},  # nothing is reserved
+        {"realised": {}},  # the log did not say
+        {"realised": {"omp_cores": "0", "omp_reserved": "1"}, "spec": spec(env={"VLLM_CPU_OMP_THREADS_BIND": "0"})},
+    ],
+)
+def test_no_cores_to_offer(fields: dict[str, Any]) -> None:
+    assert cpu_threads.read(dossier(**fields)) == []
