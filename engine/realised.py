@@ -108,7 +108,7 @@ def read_endpoints(http: httpx.Client) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, path in (("version", "/version"), ("models", "/v1/models"), ("info", "/server_info?config_format=json")):
         with contextlib.suppress(httpx.HTTPError, ValueError):
-            # /server_info collects the machine's facts the first time: 3 to 8 s measured on two loaded cores.
+            # /server_info starts other programs to learn about the machine the first time it is asked.
             answer = http.get(path, timeout=60)
             if answer.status_code == 200:
                 found[name] = answer.json()
