@@ -8,7 +8,9 @@ from judge.ratios import CannotJudge
 
 
 def test_a_limit_relative_to_the_baseline_becomes_one_in_the_metrics_unit() -> None:
-    objective = Objective(limits=(Limit(metric="tpot_ms_p95", times_baseline=2.5), Limit(metric="ttft_ms_p95", at_most=4000)))
+    objective = Objective(
+        limits=(Limit(metric="tpot_ms_p95", times_baseline=2.5), Limit(metric="ttft_ms_p95", at_most=4000))
+    )
     assert resolve(objective, {"tpot_ms_p95": 30.0}).limits == (
         Limit(metric="tpot_ms_p95", at_most=75.0),
         Limit(metric="ttft_ms_p95", at_most=4000),
