@@ -9,7 +9,7 @@ ROOMS := $(wildcard agents judge accuracy_gate engine cards kernels ledger upstr
 help:
 	@echo "make night   set up, then the embedded night: a real vLLM on whatever this machine has, to a report"
 	@echo "make test    set up, then ruff, mypy and every test (starts real engines)"
-	@echo "make quick   the same without the tests that start a real engine"
+	@echo "make quick   the same without real engines and whole nights (under 90 s)"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make setup   set up only: .venv, .models and, where no GPU engine is found, .venv-engine (4 to 7 GB)"
 	@echo "make clean   remove what set-up made"
@@ -21,7 +21,7 @@ test: lint
 	.venv/bin/python -m pytest
 
 quick: lint
-	.venv/bin/python -m pytest -m "not real_engine"
+	.venv/bin/python -m pytest -m "not real_engine and not whole_night"
 
 lint: setup
 	.venv/bin/ruff check .

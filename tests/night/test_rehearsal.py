@@ -17,6 +17,7 @@ import pytest
 from agents.night import NODES
 from tests.night.rehearsal import write_night
 
+pytestmark = [pytest.mark.whole_night, pytest.mark.timeout(900)]
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
