@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -59,7 +59,7 @@ def started(tmp_path: Path, *flags: str, **knobs: str) -> Iterator[Started]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    log = tmp_path / "engine.log"
+    log = tmp_path / f"engine-{port}.log"
     command = [
         sys.executable,
         str(STANDIN),
@@ -75,12 +75,12 @@ def started(tmp_path: Path, *flags: str, **knobs: str) -> Iterator[Started]:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | {"STANDIN_STEP_MS": "1", **knobs})
     engine = Started(process, port, log)
     try:
-        for _ in range(100):
-            try:
+        for _ in range(600):  # 30 s: a loaded machine takes seconds to start a Python
+            with suppress(httpx.TransportError):
                 httpx.get(f"{engine.base_url}/health", trust_env=False, verify=False)
                 break
-            except httpx.ConnectError:
-                time.sleep(0.05)
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
         yield engine
     finally:
         process.kill()
