@@ -109,8 +109,8 @@ def test_the_ledger_verifies_and_the_overlay_holds_the_kept_change(rehearsed: Pa
 
 
 def test_kill_9_in_every_node_then_resume_loses_nothing(tmp_path: Path) -> None:
-    """One night, killed in each of its nodes when the node has begun, and in those that leave something behind also when
-    their work is done but its checkpoint is not yet written. Each resume goes on until the next kill."""
+    """One night, killed in each of its nodes when the node has begun, and in those that leave something behind also
+    when their work is done but its checkpoint is not yet written. Each resume goes on until the next kill."""
     config, logs = str(write_night(tmp_path)), tmp_path / "logs"
     leaving = ("baseline", "measure", "keep", "revert", "confirm")
     kills = [
