@@ -17,7 +17,8 @@ from agents.pairs import measure_launch_pair
 from agents.preflight import memory_for_twins
 from agents.preflight import preflight as find_problems
 from agents.research.dossier import Dossier
-from agents.research.knobs import Knobs, KnobsError, read_knobs
+from agents.research.installed_vllm import read_knobs
+from agents.research.knobs import Knobs, KnobsError
 from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
 from contracts import Card, Change, EngineSpec, Hypothesis, Measurement, NightConfig

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.research.knobs import Knob, KnobsError, find_vllm, near, read_knobs, value_problem
+from agents.research.installed_vllm import find_vllm, read_knobs
+from agents.research.knobs import Knob, KnobsError, near, value_problem
 from agents.research.vllm_source import knobs_from_source
 from tests.agents import fake_vllm
 
