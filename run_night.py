@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 CHECKOUT = Path(__file__).resolve().parent
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -19,11 +20,11 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output 
 NightArg = Annotated[Path, typer.Argument(help="A night's folder, for example logs/first_night-20261129-220000.")]
 
 
-def stop(message: str, code: int) -> NoReturn:
-    """One clear line on standard error, and out."""
+def complain(message: str, code: int) -> int:
+    """One clear line on standard error; returns the exit code."""
     for line in message.splitlines():
         print(f"nightgate: {line}", file=sys.stderr)
-    raise typer.Exit(code)
+    return code
 
 
 @app.command()
@@ -92,8 +93,15 @@ def main() -> None:
     arguments = sys.argv[1:]
     first = next((a for a in arguments if not a.startswith("-")), None)
     if first is not None and first not in known and "--help" not in arguments:
+        if not any(mark in first for mark in "./\\") and not Path(first).exists() and first == arguments[0]:
+            words = ", ".join(sorted(known))
+            sys.exit(complain(f"{first} is neither a command ({words}) nor a night file: see --help", 2))
         sys.argv.insert(1, "run")
-    app()
+    try:
+        sys.exit(app(standalone_mode=False))
+    except TyperException as error:  # wrong usage; without arguments the help has been shown
+        message = " ".join(error.format_message().split())
+        sys.exit(complain(f"{message.rstrip('.')}: see --help" if message else "", 2))
 
 
 if __name__ == "__main__":

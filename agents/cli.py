@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-import time
+import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,15 @@ from agents.context import NightProblem
 from agents.live import live
 from agents.preflight import doctor, preflight
 from agents.research.knobs import KnobsError
-from agents.research.rank import UnknownReader
+from agents.research.rank import UnknownReader, reader_names
+from agents.tuning.overlay import OverlayError
 from cards.choose import choose_card
 from contracts import Hypothesis, NightConfig
 from ledger.errors import LedgerError, NoNight
-from ledger.follow import Follower
-from ledger.line import read_events
+from ledger.follow import follow
+from ledger.line import LEDGER, read_events
 from ledger.report import write_report
-from ledger.screen import POLL_S, watch
+from ledger.screen import watch
 from ledger.summary import summary
 from ledger.verify import verify
 from ledger.view import NightView, fold
@@ -43,13 +46,21 @@ def guarded_command(work: Callable[[], int]) -> int:
         return say([f"readers: {error}"], USAGE)
     except NoNight as error:
         return say([str(error)], USAGE)
-    except (NightProblem, LedgerError, KnobsError) as error:
+    except (NightProblem, OverlayError, LedgerError, KnobsError) as error:
         return say([str(error)], PROBLEM)
+    except BrokenPipeError:  # `report NIGHT | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PROBLEM
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         return say([f"{error.strerror or error}{where}: check the path and its permissions"], PROBLEM)
     except KeyboardInterrupt:
         return say(["stopped"], PROBLEM)
+    except Exception as error:
+        with tempfile.NamedTemporaryFile("w", prefix="nightgate-error-", suffix=".txt", delete=False) as file:
+            file.write(traceback.format_exc())
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return say([f"a fault in nightgate itself ({what}): please report it with {file.name}"], PROBLEM)
 
 
 def say(lines: Any, code: int) -> int:
@@ -69,6 +80,7 @@ def run_command(config_path: Path, hours: float | None, resume: bool, dry_run: b
     def work() -> int:
         overrides = {"minutes": hours * 60} if hours is not None else {}
         config = load_night(config_path, overrides)
+        reader_names(config.readers)
         if dry_run:
             return dry(config, logs, as_json)
         with live(plain=as_json) as on_event:
@@ -82,10 +94,10 @@ def run_command(config_path: Path, hours: float | None, resume: bool, dry_run: b
 
 
 def newest_unfinished(logs: Path, config: NightConfig) -> Path:
-    """The latest night of this name. Raises NightProblem when there is none."""
+    """The latest night of this name. Raises NoNight when there is none."""
     nights = [p.parent for p in logs.glob(f"{config.name}-*/ledger.jsonl")]
     if not nights:
-        raise NightProblem(f"no night of {config.name} under {logs} to go on with: leave out --resume to start one")
+        raise NoNight(f"no night of {config.name} under {logs} to go on with: leave out --resume to start one")
     return max(nights, key=lambda night: night.name)
 
 
@@ -147,6 +159,14 @@ def hypotheses_table(hypotheses: tuple[Hypothesis, ...]) -> Table:
 # --- reading a night ----------------------------------------------------------------------------------------------
 
 
+def night_folder(given: Path) -> Path:
+    """A night's folder, given it or the ledger in it. Raises NoNight."""
+    folder = given.parent if given.name == LEDGER else given
+    if not (folder / LEDGER).is_file():
+        raise NoNight(f"{given} holds no night (no {LEDGER}): give a night's folder, for example logs/NIGHT")
+    return folder
+
+
 def read_view(folder: Path) -> NightView:
     """A night that may still be running. Raises NoNight, LedgerError."""
     return fold(read_events(folder))
@@ -154,12 +174,13 @@ def read_view(folder: Path) -> NightView:
 
 def report_command(folder: Path, as_json: bool) -> int:
     def work() -> int:
-        view = read_view(folder)
+        night = night_folder(folder)
+        view = read_view(night)
         if as_json:
             print_json(summary(view))
             return DONE
-        write_report(view, folder)
-        print((folder / "report.md").read_text())
+        write_report(view, night)
+        print((night / "report.md").read_text(), flush=True)
         return DONE
 
     return guarded_command(work)
@@ -168,36 +189,33 @@ def report_command(folder: Path, as_json: bool) -> int:
 def watch_command(folder: Path, as_json: bool) -> int:
     def work() -> int:
         if as_json:
-            return follow_as_json(folder)
-        view = watch(folder)
+            return follow_as_json(night_folder(folder))
+        view = watch(night_folder(folder))
         return view.finish.exit_code if view.finish else PROBLEM
 
     return guarded_command(work)
 
 
 def follow_as_json(folder: Path) -> int:
-    """Every ledger line as it comes, until the night's last."""
-    follower = Follower(folder)
-    while True:
-        for event in follower.poll():
-            print(event.model_dump_json(), flush=True)
-            if event.kind == "night_finished":
-                return int(event.data["exit_code"])
-        time.sleep(POLL_S)
+    """Every ledger line as it comes, until the night's last, or until its writer is gone without one."""
+    last = None
+    for last in follow(folder):
+        print(last.model_dump_json(), flush=True)
+    if last is not None and last.kind == "night_finished":
+        return int(last.data["exit_code"])
+    return say(["the process that wrote this night is gone and wrote no end: go on with it by --resume"], PROBLEM)
 
 
 def verify_command(folder: Path, as_json: bool) -> int:
     def work() -> int:
-        path = folder / "ledger.jsonl"
-        if not path.is_file():
-            raise NoNight(f"{folder} holds no night (no ledger.jsonl): give a folder under logs/")
+        path = night_folder(folder) / LEDGER
         found = verify(path)
         if as_json:
             print_json(found.model_dump(mode="json"))
         elif found.ok:
             print(f"{path}: {found.lines} lines, the chain holds")
         else:
-            print(f"{path}: line {found.first_bad_line}: {found.reason}")
+            print(f"{path}: {found.reason}")
         return DONE if found.ok else PROBLEM
 
     return guarded_command(work)
@@ -205,7 +223,9 @@ def verify_command(folder: Path, as_json: bool) -> int:
 
 def doctor_command(config_path: Path | None, as_json: bool) -> int:
     def work() -> int:
-        found = doctor(load_night(config_path) if config_path else None)
+        config = load_night(config_path) if config_path else None
+        reader_names(config.readers if config else None)
+        found = doctor(config)
         if as_json:
             print_json(found.model_dump(mode="json"))
         else:

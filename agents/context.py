@@ -40,7 +40,7 @@ class Night:
     ) -> None:
         self.config, self.card, self.folder, self.ledger, self.overlay = config, card, folder, ledger, overlay
         self._on_event = on_event
-        self._writing, self._pending = False, ""
+        self._writing, self._pending, self._ended = False, "", False
         self._used_s = used_s
         self._began = time.monotonic()
         self.arms = Arms(folder, config.limits, config.engine.port, self.emit)
@@ -59,12 +59,19 @@ class Night:
             self.interrupt(self._pending)
 
     def interrupt(self, signal_name: str) -> None:
-        """Called by the signal handler. Raises Interrupted now, or once the line that is being written is safe."""
+        """Called by the signal handler. Raises Interrupted now, or once the line that is being written is safe; does
+        nothing once the stages are over: a second later the report is written, and it is not torn out of that."""
+        if self._ended:
+            return
         if self._writing:
             self._pending = signal_name
             return
         self._pending = ""
         raise Interrupted(signal_name)
+
+    def end(self) -> None:
+        """The stages are over, however they ended: from here on no signal is raised."""
+        self._ended, self._pending = True, ""
 
     def warn(self, message: str) -> None:
         self.emit("warned", Warned(message=message))

@@ -68,15 +68,20 @@ def run_graph(night: Night, first: Progress) -> Progress:
 
 
 def checkpointed(night: Night) -> tuple[Progress | None, str | None]:
-    """What the last checkpoint knows and the node that was to run next; (None, None) before the first."""
+    """What the last checkpoint knows and the node that was to run next; (None, None) before the first. Raises
+    NightProblem when it cannot be read."""
     path = night.folder / "checkpoint.sqlite"
     if not path.exists():
         return None, None
-    with closing(sqlite3.connect(path, check_same_thread=False)) as connection:
-        snapshot = build(night).compile(checkpointer=SqliteSaver(connection)).get_state(THREAD)
-    if not snapshot.values:
-        return None, None
-    return Progress.model_validate(snapshot.values["progress"]), snapshot.next[0] if snapshot.next else None
+    try:
+        with closing(sqlite3.connect(path, check_same_thread=False)) as connection:
+            snapshot = build(night).compile(checkpointer=SqliteSaver(connection)).get_state(THREAD)
+        if not snapshot.values:
+            return None, None
+        return Progress.model_validate(snapshot.values["progress"]), snapshot.next[0] if snapshot.next else None
+    except (sqlite3.Error, ValueError, KeyError) as error:  # a torn value is a ValueError of the decoder's or ours
+        what = " ".join(str(error).split())[:120]
+        raise NightProblem(f"{path} cannot be read ({what}): restore it from a copy, or start a new night") from error
 
 
 def build(night: Night) -> StateGraph[Any, Any, Any, Any]:

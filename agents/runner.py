@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sqlite3
 import sys
@@ -20,7 +21,7 @@ from agents.night import checkpointed, run_graph
 from agents.preflight import engine_versions
 from agents.stages.opening import base_spec
 from agents.state import Progress
-from agents.tuning.overlay import Overlay
+from agents.tuning.overlay import Overlay, OverlayError, Tunable
 from cards.choose import choose_card
 from contracts import Card, Event, LaunchRecord, NightConfig
 from engine.orphans import end_orphans
@@ -37,9 +38,16 @@ OnEvent = Callable[[Event, NightView], None]
 def new_folder(root: Path, config: NightConfig) -> Path:
     """logs/NAME-DATE-TIME, created. Raises NightProblem when it cannot be written."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = root / f"{config.name}-{stamp}"
+    folder, number = root / f"{config.name}-{stamp}", 1
     try:
-        folder.mkdir(parents=True, exist_ok=False)
+        root.mkdir(parents=True, exist_ok=True)
+        while True:  # another night of this name may begin in the same second
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+                folder = root / f"{config.name}-{stamp}-{number}"
         (folder / "artifacts").mkdir()
         (folder / "night.yaml").write_text(dump_resolved(config))
     except OSError as error:
@@ -72,6 +80,10 @@ def resume(folder: Path, on_event: OnEvent | None = None) -> tuple[Path, int]:
         view = fold(ledger.events)
         if view.finish is not None and view.finish.outcome in ("done", "budget"):
             raise NightProblem(f"{folder.name} is finished: read {folder / 'report.md'}, or start a new night")
+        if view.config is None:
+            raise NightProblem(f"{folder.name} was stopped before its first line: start a new one, without --resume")
+        if view.kept_ids and not (folder / "overlay" / ".git" / "HEAD").exists():
+            raise NightProblem(f"{folder / 'overlay'} with the kept changes is gone: restore it, or start a new night")
         orphans = end_orphans(o.launch for o in view.open_launches)
         overlay = Overlay.create(folder / "overlay", base_spec(config))
         card = view.card if view.card is not None else choose_card(config)[0]
@@ -79,12 +91,29 @@ def resume(folder: Path, on_event: OnEvent | None = None) -> tuple[Path, int]:
         night.arms.remember(_ready_launches(ledger.events))
         night.guarded = view.guarded_files or guarded_files()
         progress, at_stage = checkpointed(night)
+        _same_night(night, ledger.events, progress)
         night.emit(
             "night_resumed",
             NightResumed(at_stage=at_stage, lost=_lost(ledger.events, at_stage), ended_orphans=orphans),
         )
         base = base_spec(config)
         return folder, _to_the_end(night, progress or Progress(base=base, incumbent=base))
+
+
+def _same_night(night: Night, events: Sequence[Event], progress: Progress | None) -> None:
+    """Raises NightProblem when checkpoint or overlay no longer belong to this ledger. Beginning again in the same night
+    would spend its budget of false keeps a second time; keeping on another stack would keep what nobody measured."""
+    if progress is None:
+        if any(e.kind == "stage_left" and e.data["stage"] != "preflight" for e in events):
+            where = night.folder / "checkpoint.sqlite"
+            raise NightProblem(f"{where} is gone or empty: restore it, or start a new night; the report stays")
+        return
+    incumbents = {Tunable.of(progress.incumbent).text()}
+    if progress.trial is not None and progress.trial.candidate is not None:  # killed between the commit and its line
+        incumbents.add(Tunable.of(progress.trial.candidate).text())
+    if night.overlay.current().text() not in incumbents:
+        where = night.folder / "overlay"
+        raise NightProblem(f"{where} holds other changes than this night kept: restore it, or start a new night")
 
 
 def _night(
@@ -142,11 +171,14 @@ def _finish(night: Night, first: Progress) -> NightFinished:
         return NightFinished(outcome="problem", reason=reason, exit_code=1)
 
     try:
-        last = run_graph(night, first)
+        try:
+            last = run_graph(night, first)
+        finally:
+            night.end()
     except Interrupted as stop:
         reason = f"{stop} arrived; go on with --resume"
         return NightFinished(outcome="interrupted", reason=reason, exit_code=1)
-    except NightProblem as found:
+    except (NightProblem, OverlayError) as found:
         return problem(str(found))
     except (LedgerError, OSError, sqlite3.Error) as error:
         return problem(_storage_problem(night.folder, error))
@@ -164,9 +196,9 @@ def _last_words(night: Night, finish: NightFinished) -> None:
         print(f"the last lines could not be written to the ledger: {error}", file=sys.stderr)
     try:
         write_report(fold(night.ledger.events), night.folder)
-    except OSError as error:
+    except (LedgerError, OSError) as error:
         print(
-            f"the report could not be written ({error.strerror}): free some space, then "
+            f"the report could not be written ({error}): free some space, then "
             f"python run_night.py report {night.folder}",
             file=sys.stderr,
         )
@@ -198,7 +230,8 @@ def _signals(night: Night) -> Iterator[None]:
     def handler(number: int, _frame: FrameType | None) -> None:
         nonlocal stopping
         if stopping:
-            print("already stopping: ending the engines and writing the report", file=sys.stderr)
+            # not print: the signal may have come in the middle of one, and a buffered writer refuses to be re-entered
+            os.write(2, b"already stopping: ending the engines and writing the report\n")
             return
         stopping = True
         night.interrupt(signal.Signals(number).name)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from contracts import Event
 from ledger.errors import BadLine, LedgerBroken, NoNight
 from ledger.line import GENESIS, decode, ledger_path
+from ledger.lock import writer
 from ledger.view import NightView
+
+POLL_S = 0.5
+GONE_AFTER = 4  # polls without a writer, so that one who is only just starting is not called gone
 
 
 class Follower:
@@ -47,3 +53,17 @@ class Follower:
                 fresh.append(event)
         self._told = max(self._told, self.view.lines)
         return fresh
+
+
+def follow(night: Path | str, poll_s: float = POLL_S) -> Iterator[Event]:
+    """Every event, then new ones as they come, until the night has ended (not an end that it was resumed after) or
+    its writer is gone without one. Raises NoNight, LedgerBroken."""
+    follower, quiet = Follower(night), 0
+    while quiet < GONE_AFTER:
+        alone = writer(follower.path.parent) is None  # asked first: one that ends now has written all we read next
+        fresh = follower.poll()
+        yield from fresh
+        if follower.view.finish and (alone or not fresh):
+            return
+        quiet = quiet + 1 if alone and not fresh else 0
+        time.sleep(poll_s)

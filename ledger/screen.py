@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ledger.clock import seconds_between
-from ledger.follow import Follower
+from ledger.follow import GONE_AFTER, POLL_S, Follower
 from ledger.lock import writer
 from ledger.plain import plain_lines
 from ledger.view import NightView
@@ -57,8 +57,6 @@ DOES = {
     "confirm": "the clean base against the final stack, on fresh launches",
     "report": "the report",
 }
-POLL_S = 0.5
-GONE_AFTER = 4  # polls without a writer, so that one who is only just starting is not called gone
 
 
 def render(view: NightView, now: datetime | None = None) -> RenderableType:

@@ -32,14 +32,20 @@ class UnknownReader(ValueError):
     """The night file names a reader that there is not."""
 
 
-def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research:
-    """`readers` None: all of them. Raises UnknownReader. A reader that fails costs its own findings only."""
+def reader_names(readers: Sequence[str] | None) -> list[str]:
+    """`readers`, or all of them. Raises UnknownReader: asked before a night, so that a slip costs no baseline."""
     names = list(READERS) if readers is None else list(readers)
     for name in names:
         if name not in READERS:
             meant = near(name, READERS)
             hint = f"did you mean {meant}?" if meant else f"there are {', '.join(READERS)}"
             raise UnknownReader(f"there is no reader {name}; {hint}")
+    return names
+
+
+def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research:
+    """`readers` None: all of them. Raises UnknownReader. A reader that fails costs its own findings only."""
+    names = reader_names(readers)
     found = [from_night_file(item, dossier) for item in dossier.try_first]
     dropped: list[str] = []
     for name in names:

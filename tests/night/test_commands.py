@@ -1,0 +1,113 @@
+"""The commands as a user mistypes them: one clear line on standard error, the right exit code, nothing begun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import runner
+from agents.cli import follow_as_json, report_command, verify_command
+from agents.config import load_night
+from contracts import Event
+from ledger.log import Ledger
+from ledger.view import NightView
+from tests.night.rehearsal import NIGHT, write_night
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(CHECKOUT / "run_night.py"), *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["frobnicate"], "neither a command (doctor, report, run, schema, verify, watch) nor a night file"),
+        (["nosuch.yaml"], "nosuch.yaml: no such file"),
+        (["night.yaml", "--hours", "0"], "'--hours'"),
+        (["night.yaml", "--hours", "abc"], "'--hours'"),
+        (["report"], "Missing argument 'night'"),
+        (["--nope"], "No such option: --nope"),
+        (["verify", "nosuch", "--json"], "nosuch holds no night"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_misspelt_reader_costs_no_baseline(tmp_path: Path) -> None:
+    done = run(str(write_night(tmp_path, readers=["batch_limit"])), "--logs", str(tmp_path / "logs"))
+    assert done.returncode == 2 and "did you mean batch_limits?" in done.stderr
+    assert not (tmp_path / "logs").exists()
+
+
+def test_resume_without_a_night_says_how_to_start_one(tmp_path: Path) -> None:
+    done = run(str(write_night(tmp_path)), "--resume", "--logs", str(tmp_path / "logs"))
+    assert done.returncode == 2 and "leave out --resume" in done.stderr
+
+
+ENGINE: dict[str, Any] = NIGHT["engine"]  # type: ignore[assignment]
+BROKEN = ENGINE | {"env": ENGINE["env"] | {"STANDIN_CRASH_AT_START": "1"}}
+
+
+def a_night(tmp_path: Path, on_event: Any = None) -> tuple[Path, int]:
+    """The shortest: its engine crashes at start."""
+    return runner.start(load_night(write_night(tmp_path, engine=BROKEN)), tmp_path / "logs", on_event)
+
+
+@pytest.mark.parametrize("at", ["stage_entered", "night_finished"])
+def test_ctrl_c_at_any_line_leaves_an_end_and_a_report(at: str, tmp_path: Path) -> None:
+    """Also at the very last line, when a signal that was raised would have torn the night out of writing its report."""
+
+    def press(event: Event, _view: NightView) -> None:
+        if event.kind == at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    night, code = a_night(tmp_path, press)
+    assert code == 1 and (night / "report.md").exists() and (night / "report.html").exists()
+    last = json.loads((night / "ledger.jsonl").read_text().splitlines()[-1])
+    assert last["data"]["outcome"] == ("interrupted" if at == "stage_entered" else "problem")
+
+
+def test_a_night_may_be_named_by_its_ledger_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    night, _ = a_night(tmp_path)
+    assert verify_command(night / "ledger.jsonl", as_json=False) == 0
+    assert report_command(night / "ledger.jsonl", as_json=False) == 0
+    assert "the chain holds" in capsys.readouterr().out
+
+
+def test_two_nights_of_one_name_may_begin_in_the_same_second(tmp_path: Path) -> None:
+    config = load_night(write_night(tmp_path))
+    folders = [runner.new_folder(tmp_path / "logs", config) for _ in range(5)]
+    assert len(set(folders)) == 5
+
+
+def test_following_as_json_ends_when_the_writer_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A night that was killed writes no end: a script that follows it must not wait for ever."""
+    night, _ = a_night(tmp_path)
+    lines = (night / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (night / "ledger.jsonl").write_text("".join(lines[:-1]))
+    assert follow_as_json(night) == 1
+    told = capsys.readouterr()
+    assert [json.loads(line)["seq"] for line in told.out.splitlines()] == list(range(1, len(lines)))
+    assert "--resume" in told.err
+
+
+def test_resume_of_a_night_that_wrote_no_line(tmp_path: Path) -> None:
+    night = runner.new_folder(tmp_path / "logs", load_night(write_night(tmp_path)))
+    with Ledger.create(night):
+        pass
+    with pytest.raises(runner.NightProblem, match="without --resume"):
+        runner.resume(night)
