@@ -33,10 +33,11 @@ class Dossier(Frozen):
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def cost_s(self, compiles: bool = False) -> float:
-        """Expected card time of one experiment: two launch pairs. 75 s a pair where tonight has not measured one (two
-        eager starts of 20 s and runs; 2-core x86, vLLM 0.32.0, 2026-11-29). A compiled engine starts 45 to 65 s
-        later than an eager one there, in each of two launches."""
-        return 2 * (self.pair_s or 75.0) + (2 * 55.0 if compiles else 0.0)
+        """Expected card time of one experiment: two launch pairs, and about one more for the first start alone, the
+        path probe and the gates (measured: 200 to 208 s where a pair took 70). 75 s a pair where tonight has not
+        measured one (two eager starts and runs). A compiled engine starts 60 s later than an eager one, in each of
+        two launches. All of it on a 2-core x86 machine, vLLM 0.32.0, 2026-11-29."""
+        return 3 * (self.pair_s or 75.0) + (2 * 60.0 if compiles else 0.0)
 
     def improves(self) -> str:
         """The family of tonight's objective."""
