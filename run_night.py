@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 
 CHECKOUT = Path(__file__).resolve().parent
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+INTERRUPTED = 130  # what typer answers to Ctrl+C while a command is still being imported
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output on standard output.")]
 NightArg = Annotated[Path, typer.Argument(help="A night's folder, for example logs/first_night-20261129-220000.")]
 
@@ -98,7 +99,8 @@ def main() -> None:
             sys.exit(complain(f"{first} is neither a command ({words}) nor a night file: see --help", 2))
         sys.argv.insert(1, "run")
     try:
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
+        sys.exit(complain("stopped; nothing had begun", 1) if code == INTERRUPTED else code)
     except TyperException as error:  # wrong usage; without arguments the help has been shown
         message = " ".join(error.format_message().split())
         sys.exit(complain(f"{message.rstrip('.')}: see --help" if message else "", 2))

@@ -102,13 +102,17 @@ def newest_unfinished(logs: Path, config: NightConfig) -> Path:
 
 
 def closing_words(folder: Path, code: int, as_json: bool) -> int:
-    view = read_view(folder)
+    """What the night came to. A ledger that was taken away meanwhile is a problem of the night, not of the command."""
+    try:
+        view = read_view(folder)
+    except LedgerError as error:
+        return say([str(error)], code or PROBLEM)
     if as_json:
         print_json(summary(view))
     elif view.finish is not None:
         print(f"{view.finish.outcome}: {view.finish.reason}" if view.finish.reason else view.finish.outcome)
-    out = sys.stderr if as_json else sys.stdout
-    print(f"report: {folder / 'report.md'} and report.html", file=out)
+    if (folder / "report.md").exists():  # on a full disk it is not, and why has been said
+        print(f"report: {folder / 'report.md'} and report.html", file=sys.stderr if as_json else sys.stdout)
     return code
 
 

@@ -197,11 +197,7 @@ def _last_words(night: Night, finish: NightFinished) -> None:
     try:
         write_report(fold(night.ledger.events), night.folder)
     except (LedgerError, OSError) as error:
-        print(
-            f"the report could not be written ({error}): free some space, then "
-            f"python run_night.py report {night.folder}",
-            file=sys.stderr,
-        )
+        print(f"the report could not be written: {error}", file=sys.stderr)
 
 
 def _storage_problem(folder: Path, error: Exception) -> str:

@@ -232,9 +232,12 @@ class Overlay:
                 check=False,
             )
         except FileNotFoundError:
-            what = "git is not installed" if self.folder.is_dir() else f"{self.folder} is gone"
-            hint = "the night keeps its changes in a git repository (apt-get install git)"
-            raise OverlayError(f"{what}; {hint}") from None
+            if not self.folder.is_dir():
+                gone = f"{self.folder} is gone, and with it the changes that were kept"
+                raise OverlayError(f"{gone}: restore it and go on with --resume, or start a new night") from None
+            raise OverlayError(
+                "git is not installed; the night keeps its changes in a git repository (apt-get install git)"
+            ) from None
         except subprocess.TimeoutExpired:
             what = f"git {arguments[0]} did not end within 60 s in {self.folder}"
             raise OverlayError(f"{what}; is the disk alive?") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -191,3 +192,9 @@ def test_no_git(overlay: Overlay, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OverlayError, match="git is not installed"):
         overlay.head()
+
+
+def test_a_deleted_overlay_is_not_blamed_on_git(overlay: Overlay) -> None:
+    shutil.rmtree(overlay.folder)
+    with pytest.raises(OverlayError, match="is gone, and with it the changes that were kept: restore it"):
+        overlay.revert()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from agents import runner
-from agents.cli import follow_as_json, report_command, verify_command
+from agents.cli import closing_words, follow_as_json, report_command, verify_command
 from agents.config import load_night
 from contracts import Event
 from ledger.log import Ledger
@@ -111,3 +112,35 @@ def test_resume_of_a_night_that_wrote_no_line(tmp_path: Path) -> None:
         pass
     with pytest.raises(runner.NightProblem, match="without --resume"):
         runner.resume(night)
+
+
+def test_a_night_whose_folder_was_deleted_meanwhile_is_a_problem_not_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def delete(event: Event, _view: NightView) -> None:
+        if event.kind == "stage_entered":
+            shutil.rmtree(next((tmp_path / "logs").iterdir()))
+
+    night, code = a_night(tmp_path, delete)
+    assert (code, closing_words(night, code, as_json=False)) == (1, 1)
+    told = capsys.readouterr().err
+    assert "was deleted or cut while the night was writing it" in told and "start a new night" in told
+
+
+def test_no_report_is_promised_that_was_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    night, code = a_night(tmp_path)
+    (night / "report.md").unlink()  # as on a full disk
+    assert closing_words(night, code, as_json=False) == 1
+    assert "report.md" not in capsys.readouterr().out
+
+
+def test_ctrl_c_while_a_command_is_being_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys, run_night\n"
+        "sys.meta_path.insert(0, type('F', (), {'find_spec': staticmethod(lambda name, *_: "
+        "(_ for _ in ()).throw(KeyboardInterrupt) if name == 'agents.cli' else None)}))\n"
+        "sys.argv = ['run_night.py', 'doctor']\n"
+        "run_night.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "nightgate: stopped; nothing had begun\n")
