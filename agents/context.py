@@ -17,8 +17,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 GUARDED = ("judge", "accuracy_gate")  # the proposer never edits what judges it
 
 
-class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived. A BaseException, so that no `except Exception` swallows it."""
+class Interrupted(KeyboardInterrupt):
+    """SIGINT, SIGTERM or SIGHUP arrived. A KeyboardInterrupt, because asyncio lets nothing else out of a task or a
+    callback: a plain BaseException was kept as the task's own result, and the night ran on."""
 
 
 class NightProblem(Exception):
