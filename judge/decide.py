@@ -142,10 +142,6 @@ def _weigh(
             return None
 
 
-def number_of(bound: float | None) -> str:
-    return "bound" if bound is None else f"{words.number(bound)}x"
-
-
 def _so_far(speed: Speed, metric: str, rule: JudgeRule) -> str:
     n = speed.launch_pairs
     interval = words.interval(speed.estimate, speed.lower, speed.upper, 1 - 2 * speed.chance)
