@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +33,7 @@ import numpy as np
 from engine.prompts import Phase, PlannedRequest
 
 CONNECT_S = 10.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Late: one in twenty wake-ups (or sends of the open loop) later than the first bound, or a single one later than the
 # second. Measured on 2 x86 cores beside vLLM 0.32.0 on the CPU and other work (load average 4 to 9, 2026-11-29), 13
 # runs: 95th percentile 4 to 19 ms, longest 60 to 470 ms, but 1.2 and 3.4 s in two runs. A bound of 0.1 s on the longest
@@ -118,9 +121,43 @@ def run_load(
     """Drive `plan` at the server and return every sample. `concurrency` None: open loop, by the plan's own times.
 
     A request that has not ended after `request_s` is a timeout. After `run_s` the run is cut: what is in flight becomes
-    a timeout and what was not sent becomes not_sent; nothing is dropped. Raises nothing for a failing server.
+    a timeout and what was not sent becomes not_sent; nothing is dropped. Raises nothing for a failing server, and
+    KeyboardInterrupt, or what the handler raises, when one of ENDING arrives.
     """
-    return asyncio.run(_Run(base_url, model, plan, concurrency, request_s, hooks or Hooks()).drive(run_s))
+    handlers = {number: handler for number in ENDING if callable(handler := signal.getsignal(number))}
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}  # Python runs handlers in the main thread only
+    heard: list[signal.Signals] = []
+    run = _Run(base_url, model, plan, concurrency, request_s, hooks or Hooks())
+    try:
+        result = asyncio.run(_until_signal(run.drive(run_s), tuple(handlers), heard))
+    except asyncio.CancelledError:
+        if not heard:
+            raise
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if heard:
+        handlers[heard[0]](heard[0], None)
+        raise KeyboardInterrupt
+    return result
+
+
+async def _until_signal(
+    load: Coroutine[Any, Any, LoadResult], numbers: tuple[signal.Signals, ...], heard: list[signal.Signals]
+) -> LoadResult:
+    """A handler that raised inside asyncio would leave exceptions in tasks, which asyncio prints, or keep them for
+    itself. So a signal only cancels the load here; its handler runs when asyncio has been left in order."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def hear(number: signal.Signals) -> None:
+        heard.append(number)
+        task.cancel()
+
+    for number in numbers:
+        loop.add_signal_handler(number, hear, number)
+    return await load
 
 
 @dataclass
@@ -170,13 +207,15 @@ class _Run:
                 aside.append(asyncio.ensure_future(self.hooks.alongside()))
             sending = asyncio.create_task(self._closed(client) if self.concurrency else self._open(client))
             measured = asyncio.create_task(self.all_measured.wait())
-            await asyncio.wait({sending, measured}, timeout=run_s, return_when=asyncio.FIRST_COMPLETED)
-            cut = self.now()
-            if self.window_open:
-                self.hooks.window_end()
-            for task in (sending, measured, *aside):
-                task.cancel()
-            outcome = await asyncio.gather(sending, measured, *aside, return_exceptions=True)
+            try:
+                await asyncio.wait({sending, measured}, timeout=run_s, return_when=asyncio.FIRST_COMPLETED)
+                cut = self.now()
+                if self.window_open:
+                    self.hooks.window_end()
+            finally:
+                for task in (sending, measured, *aside):
+                    task.cancel()
+                outcome = await asyncio.gather(sending, measured, *aside, return_exceptions=True)
         for problem in outcome:
             while isinstance(problem, ExceptionGroup):
                 problem = problem.exceptions[0]

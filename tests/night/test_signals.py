@@ -1,9 +1,12 @@
-"""A signal at any moment of a measurement comes out of it: asyncio keeps none for itself."""
+"""A signal at any moment of a measurement comes out of it: asyncio keeps none for itself, and prints nothing of it."""
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import signal
+import threading
 from pathlib import Path
 from types import FrameType
 
@@ -20,23 +23,28 @@ LOAD = Workload(
 )
 
 
-def test_every_signal_under_load_is_raised(tmp_path: Path) -> None:
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        raise Interrupted("SIGALRM")
+def test_every_signal_under_load_is_raised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def handler(number: int, _frame: FrameType | None) -> None:
+        raise Interrupted(signal.Signals(number).name)
 
     limits, moments, heard = Limits(), random.Random(7), 0
-    before = signal.signal(signal.SIGALRM, handler)
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with Engine.start(standin_spec({"STANDIN_STEP_MS": "4"}, max_num_seqs=4), "L000", tmp_path, limits) as engine:
             engine.wait_ready()
             measure(engine, LOAD, 0, "A", 0, 0, tmp_path / "artifacts", limits)  # the corpus is tokenised once
             for number in range(1, 21):
-                signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.02, 0.6))
-                with pytest.raises(Interrupted):
+                name = signal.SIGTERM if number % 2 else signal.SIGHUP
+                bell = threading.Timer(moments.uniform(0.02, 0.6), os.kill, (os.getpid(), name))
+                bell.start()
+                with pytest.raises(Interrupted, match=name.name), caplog.at_level(logging.DEBUG, "asyncio"):
                     for run in range(20):  # until it rings
                         measure(engine, LOAD, 100 * number + run, "A", 0, run, tmp_path / "artifacts", limits)
+                bell.join()
+                assert signal.getsignal(name) is handler
                 heard += 1
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for old, kept in before.items():
+            signal.signal(old, kept)
     assert heard == 20
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
