@@ -58,7 +58,7 @@ class GateReference(Frozen):
     the one before, so that many small steps cannot walk away from it."""
 
     runs: tuple[TokenRun, ...]  # one for each mode and width
-    tokens_repeat: dict[str, bool]  # by mode: token IDs equal in fresh processes
+    tokens_repeat: dict[str, bool]  # by mode: token IDs equal in fresh processes, at every width
     band: Band
     mode: str  # how it compares, in words
 
@@ -73,11 +73,12 @@ class GateReference(Frozen):
 
 
 def calibrate(runs: Sequence[TokenRun]) -> GateReference:
-    """From runs of the unchanged engine: each mode in two (or more) fresh processes, all with the same prompts.
+    """From runs of the unchanged engine: each mode and width in two (or more) fresh processes, of the same list of
+    prompts (a wider run may have asked more of them).
 
     Raises ValueError, with what to do, when a run has errors, broken promises, or a mode is there only once.
     """
-    groups: dict[str, list[TokenRun]] = {}
+    groups: dict[tuple[str, int], list[TokenRun]] = {}
     for run in runs:
         if run.errors:
             lost = run.errors[0]
@@ -85,36 +86,39 @@ def calibrate(runs: Sequence[TokenRun]) -> GateReference:
                 f"the unchanged engine did not answer {lost.prompt_id} ({lost.error}: {lost.detail}); "
                 "read its log, or give it more time (limits.request_s)"
             )
-        groups.setdefault(run.mode, []).append(run)
+        groups.setdefault((run.mode, run.concurrency), []).append(run)
     if not groups:
         raise ValueError("no runs to calibrate with; collect each mode in two fresh processes")
     named: list[tuple[str, Comparison]] = []
     repeats: dict[str, bool] = {}
     words: list[str] = []
-    for mode, group in groups.items():
+    several = sum(mode == "concurrent" for mode, _ in groups) > 1
+    for (mode, width), group in groups.items():
+        name = f"{mode} {width}" if several and mode == "concurrent" else mode
         if len({run.launch_id for run in group}) < 2:
-            raise ValueError(f"mode {mode} was collected in one process only; A/A needs two fresh processes")
-        if len({run.concurrency for run in group}) > 1:
-            raise ValueError(f"mode {mode} was collected at several widths; calibrate with one")
+            raise ValueError(f"mode {name} was collected in one process only; A/A needs two fresh processes")
         found = [compare(group[0], other) for other in group[1:]]
         for prompt in (prompt for comparison in found for prompt in comparison.prompts):
             if prompt.outcome in ("short", "not_greedy", "other_prompt"):
                 raise ValueError(f"the unchanged engine itself is no reference: {prompt.prompt_id}: {prompt.detail}")
-        named += [(f"{mode}, two processes", comparison) for comparison in found]
-        repeats[mode] = all(comparison.exact for comparison in found)
+        named += [(f"{name}, two processes", comparison) for comparison in found]
+        exact = all(comparison.exact for comparison in found)
+        repeats[mode] = exact and repeats.get(mode, True)
         parted = max(len(comparison.divergences) for comparison in found)
         words.append(
-            f"{mode}: exact (two fresh processes gave equal tokens)"
-            if repeats[mode]
-            else f"{mode}: statistical (two fresh processes part in {parted} of {len(group[0].sequences)})"
+            f"{name}: exact (two fresh processes gave equal tokens)"
+            if exact
+            else f"{name}: statistical (two fresh processes part in {parted} of {len(group[0].sequences)})"
         )
-    first = {mode: group[0] for mode, group in groups.items()}
-    if "alone" in first and "concurrent" in first:
-        many, few = sorted((first["concurrent"], first["alone"]), key=lambda run: -len(run.sequences))
-        named.append(("alone against concurrent", compare(many, few)))
+    first = [group[0] for group in groups.values()]
+    for alone in (run for run in first if run.mode == "alone"):
+        for crowd in (run for run in first if run.mode == "concurrent"):
+            many, few = sorted((crowd, alone), key=lambda run: -len(run.sequences))
+            name = f"concurrent {crowd.concurrency}" if several else "concurrent"
+            named.append((f"alone against {name}", compare(many, few)))
     band = bands.measure(named, bands.logit_step(runs[0]))
     return GateReference(
-        runs=tuple(first.values()),
+        runs=tuple(first),
         tokens_repeat=repeats,
         band=band,
         mode="; ".join(words) + "; tokens that differ must be near-ties within tonight's rounding",

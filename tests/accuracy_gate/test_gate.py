@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from accuracy_gate.collect import TokenRun
 from accuracy_gate.gate import BULK_FAIL, BULK_PASS, PEAK_FAIL, GateReference, calibrate, check, peak_limit
 from tests.accuracy_gate.toy import Fault, toy_run
 
@@ -166,6 +167,25 @@ def test_a_token_that_the_reference_does_not_list_is_not_passed(reference: GateR
 def test_like_is_compared_with_like(reference: GateReference) -> None:
     with pytest.raises(ValueError, match="like with like: it has concurrent 8 x 60 tokens, alone 1 x 60 tokens"):
         check(reference, toy_run(1).model_copy(update={"concurrency": 4}))
+
+
+def test_several_widths_are_calibrated_and_each_is_compared_with_its_own() -> None:
+    def at(width: int, noise_seed: int, launch: str, prompts: int = 8) -> TokenRun:
+        return toy_run(noise_seed, prompts=prompts, launch=launch).model_copy(update={"concurrency": width})
+
+    many = calibrate(
+        [at(8, 1, "L1"), at(8, 1, "L2"), at(12, 3, "L1", 12), at(12, 4, "L2", 12)]
+        + [toy_run(2, prompts=4, mode="alone", launch=launch) for launch in ("L1", "L2")]
+    )
+    assert many.tokens_repeat == {"concurrent": False, "alone": True}
+    assert many.mode.startswith(
+        "concurrent 8: exact (two fresh processes gave equal tokens); concurrent 12: statistical"
+    )
+    names = [spread.name for spread in many.band.spreads]
+    assert names[-2:] == ["alone against concurrent 8", "alone against concurrent 12"]
+    assert check(many, at(12, 3, "L3", 12)).mode.startswith("full: concurrent, 12 at a time")
+    with pytest.raises(ValueError, match="mode concurrent 12 was collected in one process only"):
+        calibrate([at(8, 1, "L1"), at(8, 1, "L2"), at(12, 3, "L1")])
 
 
 def test_calibration_needs_two_processes() -> None:
