@@ -158,7 +158,7 @@ def flags(pairs: Pairs, reference: Answers, candidate: Answers, floor: float) ->
 
 def _paired(pairs: Pairs, reference: Answers, candidate: Answers, margin: float) -> dict[str, JsonValue]:
     known = {answer.question_id: answer for answer in reference.answers}
-    lost = [
+    lost: list[JsonValue] = [
         {"question": a.question_id, "was": known[a.question_id].extracted, "is": a.extracted}
         for a in candidate.answers
         if a.right is False and a.question_id in known and known[a.question_id].right
@@ -184,7 +184,7 @@ def _paired(pairs: Pairs, reference: Answers, candidate: Answers, margin: float)
         "e_value": paired.highest_e(pairs.discordant),
         "e_limit": 1 / ALPHA_HARM,
         "alpha_harm": ALPHA_HARM,
-        "first_lost": [*lost[:SHOWN]],
+        "first_lost": lost[:SHOWN],
     }
 
 

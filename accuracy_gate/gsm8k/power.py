@@ -70,7 +70,8 @@ def _regions(
     going = log_e(losses, pairs - losses) < -math.log(alpha)
     harmless = bdtrc(losses - 1, pairs, 0.5) > alpha
     fine = non_inferior(losses, pairs - losses, n, margin, confidence)
-    return tuple(np.sum(region & real, axis=1) for region in (going, harmless, fine))  # type: ignore[return-value]
+    stop, harm, inferior = (np.sum(region & real, axis=1) for region in (going, harmless, fine))
+    return stop, harm, inferior
 
 
 def table(n: int, background: float, margin: float) -> tuple[Chances, ...]:
