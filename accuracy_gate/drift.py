@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from accuracy_gate.drift_collect import DriftRun
-from accuracy_gate.drift_compare import DriftComparison, Estimate, compare, largest, likelihood, sharpness, size
+from accuracy_gate.drift_compare import DriftComparison, compare
+from accuracy_gate.drift_trends import largest, size, trends
 from contracts import Frozen, GateResult, JsonValue
 
 Outcome = Literal["pass", "fail", "inconclusive"]
@@ -31,7 +32,7 @@ BULK_FAIL = 2.0
 # The least rms of the moves of one logit that rounding is given (nats), where nothing was measured.
 SIZE_FLOOR = 0.01
 # Of a direction, what is allowed whatever was measured: nats a token, and a share.
-FLOORS = {"likelihood": 0.002, "sharpness": 0.001}
+FLOORS = {"likelihood": 0.002, "sharpness": 0.0005, "growth": 0.05}
 PASS = 3.0  # standard errors
 FAIL = 5.0
 
@@ -126,8 +127,7 @@ def spread(name: str, comparison: DriftComparison) -> DriftSpread:
 
 
 def directions(comparison: DriftComparison) -> tuple[Direction, ...]:
-    found: dict[str, Estimate] = {"likelihood": likelihood(comparison), "sharpness": sharpness(comparison)}
-    return tuple(Direction(name=name, value=one.value, error=one.error) for name, one in found.items())
+    return tuple(Direction(name=name, value=one.value, error=one.error) for name, one in trends(comparison).items())
 
 
 def check(reference: DriftReference, candidate_run: DriftRun) -> GateResult:

@@ -9,11 +9,7 @@ Taking the mean of both as the level, and only tokens that both list, treats the
 alone, a token that rounding had put up in the reference would seem to fall in the candidate (regression to the mean),
 and an unchanged engine would seem less sure of itself.
 
-Of these three kinds of numbers are made, all by text, because a text is the unit that repeats:
-    size        rms of the moves;
-    likelihood  how the log-probability of the text's own token changed;
-    sharpness   slope b of move on level: the candidate's logits are (1 + b) times the reference's;
-Pure functions of data.
+Pure functions of data; numpy only to add up some 100,000 moves.
 """
 
 from __future__ import annotations
@@ -23,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from accuracy_gate.collect import Position, TokenSequence
+from accuracy_gate.collect import TokenSequence
 from accuracy_gate.drift_collect import DriftRun
 
 Floats = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,17 @@ class TextMoves:
     reference (nats)."""
 
     text_id: str
-    where: npt.NDArray[np.int64]
+    where: Whole
     level: Floats
     move: Floats
     change: Floats
+
+    @property
+    def sizes(self) -> Floats:
+        """rms of the moves at each position (nats)."""
+        count = np.bincount(self.where, minlength=len(self.change))
+        squares = np.bincount(self.where, self.move**2, minlength=len(self.change))
+        return np.sqrt(squares / np.maximum(count, 1))
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,6 @@ class DriftComparison:
     @property
     def positions(self) -> int:
         return sum(len(text.change) for text in self.texts)
-
-    @property
-    def moves(self) -> Floats:
-        return np.concatenate([text.move for text in self.texts]) if self.texts else np.empty(0)
-
-    @property
-    def changes(self) -> Floats:
-        return np.concatenate([text.change for text in self.texts]) if self.texts else np.empty(0)
 
 
 def compare(reference: DriftRun, candidate: DriftRun) -> DriftComparison:
@@ -93,77 +89,30 @@ def compare(reference: DriftRun, candidate: DriftRun) -> DriftComparison:
 
 
 def _moves(reference: TokenSequence, candidate: TokenSequence) -> TextMoves:
-    where: list[int] = []
-    level: list[float] = []
-    move: list[float] = []
-    for index, (a, b) in enumerate(zip(reference.positions, candidate.positions, strict=True)):
-        mine, theirs = _listed(a), _listed(b)
-        both = [token for token in mine if token in theirs]
-        if len(both) < 2:
-            continue
-        first = np.array([mine[token] for token in both])
-        second = np.array([theirs[token] for token in both])
-        first, second = first - first.mean(), second - second.mean()
-        where += [index] * len(both)
-        level += ((first + second) / 2).tolist()
-        move += (second - first).tolist()
+    (tokens, first), (others, second) = _table(reference), _table(candidate)
+    # pairs[p, i, j]: the reference's i-th and the candidate's j-th entry at position p are the same token.
+    pairs = (tokens[:, :, None] == others[:, None, :]) & (tokens[:, :, None] >= 0)
+    where, mine, theirs = np.nonzero(pairs)
+    before, after = first[where, mine], second[where, theirs]
+    count = np.maximum(np.bincount(where, minlength=len(tokens)), 1)
+    before = before - (np.bincount(where, before, minlength=len(tokens)) / count)[where]
+    after = after - (np.bincount(where, after, minlength=len(tokens)) / count)[where]
     change = [b.logprob - a.logprob for a, b in zip(reference.positions, candidate.positions, strict=True)]
     return TextMoves(
-        text_id=reference.prompt_id, where=np.array(where, dtype=np.int64), level=np.array(level),
-        move=np.array(move), change=np.array(change),
-    )  # fmt: skip
+        text_id=reference.prompt_id,
+        where=where,
+        level=(before + after) / 2,
+        move=after - before,
+        change=np.array(change, dtype=np.float64),
+    )
 
 
-def _listed(position: Position) -> dict[int, float]:
-    return dict(position.top) | {position.token: position.logprob}
-
-
-# --- statistics ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """`value` with its standard error, from the differences between texts; `error` is None with fewer than two."""
-
-    value: float
-    error: float | None
-
-
-def size(comparison: DriftComparison) -> float:
-    """rms of the moves (nats); 0 without any."""
-    moves = comparison.moves
-    return float(np.sqrt(np.mean(moves**2))) if len(moves) else 0.0
-
-
-def largest(comparison: DriftComparison) -> tuple[float, str]:
-    """The largest move (nats, unsigned) and where it was."""
-    found = (0.0, "")
-    for text in comparison.texts:
-        if len(text.move):
-            at = int(np.argmax(np.abs(text.move)))
-            found = max(found, (abs(float(text.move[at])), f"{text.text_id}, token {int(text.where[at]) + 1}"))
-    return found
-
-
-def likelihood(comparison: DriftComparison) -> Estimate:
-    """Mean change of the log-probability of the text's own token (nats a token); below 0: the model became worse."""
-    pairs = [(float(text.change.sum()), float(len(text.change))) for text in comparison.texts]
-    return ratio(pairs)
-
-
-def sharpness(comparison: DriftComparison) -> Estimate:
-    """Slope of move on level, no unit: 0.01 means that logits lie 1 % farther apart than the reference's."""
-    return ratio([(float(text.move @ text.level), float(text.level @ text.level)) for text in comparison.texts])
-
-
-def ratio(pairs: list[tuple[float, float]]) -> Estimate:
-    """sum(above) / sum(below) over texts, with the usual linearised standard error of a ratio of sums:
-    sqrt(n / (n - 1) * sum((above - value * below)^2)) / sum(below)."""
-    above, below = (np.array(column) for column in zip(*pairs, strict=True)) if pairs else (np.empty(0), np.empty(0))
-    if not below.sum():
-        return Estimate(0.0, None)
-    value = float(above.sum() / below.sum())
-    if len(pairs) < 2:
-        return Estimate(value, None)
-    residual = above - value * below
-    return Estimate(value, float(np.sqrt(len(pairs) / (len(pairs) - 1) * (residual @ residual)) / below.sum()))
+def _table(sequence: TokenSequence) -> tuple[Whole, Floats]:
+    """Token IDs and log-probabilities, each [positions, listed]; -1 fills up where fewer are listed."""
+    lists = [dict(position.top) | {position.token: position.logprob} for position in sequence.positions]
+    shape = (len(lists), max((len(one) for one in lists), default=0))
+    tokens, logprobs = np.full(shape, -1, dtype=np.int64), np.zeros(shape)
+    for row, one in enumerate(lists):
+        tokens[row, : len(one)] = list(one)
+        logprobs[row, : len(one)] = list(one.values())
+    return tokens, logprobs

@@ -1,0 +1,105 @@
+"""What is measured on a drift comparison: sizes, and trends that rounding does not have. Pure functions of data.
+
+Rounding has a size and no direction. Three trends are estimated over all texts, each with a standard error from the
+differences between texts, because a text is the unit that repeats (positions of one text are not independent):
+
+    likelihood  mean change of the log-probability of the text's own tokens (nats a token)
+    sharpness   slope of move on level: at 0.01 the candidate's logits lie 1 % farther apart than the reference's
+    growth      slope of ln(rms move at a position) on the position, a 100 tokens: at 0.1 the moves grow by 10 %
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accuracy_gate.drift_compare import DriftComparison, Floats
+
+STRETCH = 32  # positions
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`value` with its standard error; `error` is None with fewer than two texts."""
+
+    value: float
+    error: float | None
+
+
+def size(comparison: DriftComparison) -> float:
+    """rms of the moves (nats) at the positions at which anything moved; 0 where nothing did.
+
+    A change may leave some positions bit-equal and not others (the first chunk of a chunked prefill): they would only
+    make a fault in the rest look small.
+    """
+    squares = np.concatenate([text.sizes for text in comparison.texts] or [np.empty(0)]) ** 2
+    moved = squares[squares > 0]
+    return float(np.sqrt(moved.mean())) if len(moved) else 0.0
+
+
+def largest(comparison: DriftComparison) -> tuple[float, str]:
+    """The largest move (nats, unsigned) and where it was."""
+    found = (0.0, "")
+    for text in comparison.texts:
+        if len(text.move):
+            at = int(np.argmax(np.abs(text.move)))
+            found = max(found, (abs(float(text.move[at])), f"{text.text_id}, token {int(text.where[at]) + 1}"))
+    return found
+
+
+def worst_stretch(comparison: DriftComparison) -> tuple[float, str]:
+    """The largest rms of the moves over STRETCH positions in a row (nats) and where it begins; stretches start every
+    half of one. Shorter texts are one stretch."""
+    found = (0.0, "")
+    for text in comparison.texts:
+        squares = text.sizes**2
+        length = min(STRETCH, len(squares))
+        for start in range(0, max(1, len(squares) - length + 1), STRETCH // 2):
+            part = squares[start : start + length]
+            if len(part):
+                found = max(found, (float(np.sqrt(part.mean())), f"{text.text_id} from token {start + 1} on"))
+    return found
+
+
+def trends(comparison: DriftComparison) -> dict[str, Estimate]:
+    return {
+        "likelihood": likelihood(comparison),
+        "sharpness": sharpness(comparison),
+        "growth": growth(comparison),
+    }
+
+
+def likelihood(comparison: DriftComparison) -> Estimate:
+    return _ratio([(float(text.change.sum()), float(len(text.change))) for text in comparison.texts])
+
+
+def sharpness(comparison: DriftComparison) -> Estimate:
+    return _ratio([(float(text.move @ text.level), float(text.level @ text.level)) for text in comparison.texts])
+
+
+def growth(comparison: DriftComparison) -> Estimate:
+    """Positions at which nothing moved are left out: they have no logarithm, and say nothing of the others' size."""
+    return _ratio([_growth(text.sizes) for text in comparison.texts])
+
+
+def _growth(sizes: Floats) -> tuple[float, float]:
+    moved = np.nonzero(sizes)[0]
+    if len(moved) < 2:
+        return 0.0, 0.0
+    hundreds = moved / 100 - moved.mean() / 100
+    return float(hundreds @ np.log(sizes[moved])), float(hundreds @ hundreds)
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> Estimate:
+    """sum(above) / sum(below) over texts, with the usual linearised standard error of a ratio of sums:
+    sqrt(n / (n - 1) * sum((above - value * below)^2)) / sum(below)."""
+    above, below = (np.array(column) for column in zip(*pairs, strict=True)) if pairs else (np.empty(0), np.empty(0))
+    if not below.sum():
+        return Estimate(0.0, None)
+    value = float(above.sum() / below.sum())
+    if len(pairs) < 2:
+        return Estimate(value, None)
+    residual = above - value * below
+    return Estimate(value, float(np.sqrt(len(pairs) / (len(pairs) - 1) * (residual @ residual)) / below.sum()))
