@@ -31,7 +31,14 @@ EVERYTHING = {"run_night", "tests", "benchmarks"}  # may import every room
 # Never in the loop's process: they open the card, take seconds and gigabytes, and tie us to one version.
 HEAVY = {"torch", "vllm", "triton", "aiter", "transformers", "jax", "cupy"}
 # Not the loop: run in the engine's interpreter, or at set-up, or once to train the small model.
-INSIDE_THE_ENGINE = {"tests/planted", "kernels", "setup", "accuracy_gate/arithmetic/training"}
+INSIDE_THE_ENGINE = {
+    "tests/planted",
+    "tests/kernels/inside",
+    "kernels",
+    "setup",
+    "accuracy_gate/arithmetic/training",
+    "accuracy_gate/numerics/inside",
+}
 
 
 def sources() -> list[Path]:
