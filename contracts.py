@@ -242,7 +242,7 @@ class Measurement(Frozen):
 
 
 class GateResult(Frozen):
-    check: str  # "token_ids", "gsm8k"
+    check: str  # "token_ids", "drift", "gsm8k", "numerics"
     outcome: Literal["pass", "fail", "inconclusive", "not_run"]
     mode: str  # how it compared, in words
     statistic: dict[str, JsonValue] = {}
@@ -312,13 +312,28 @@ class JudgeRule(Frozen):
     foreign_cpu_share: float = Field(0.25, ge=0, le=1)  # see judge/void.py; 1 allows any
 
 
+class SumsRule(Frozen):
+    """Grade-school sums: what is asked, how it is scored, what must hold."""
+
+    questions: str  # a JSONL, "datasets:openai/gsm8k", or "arithmetic:held_out_stories" (from tonight's secret seed)
+    count: int = Field(250, ge=16)
+    style: str = "mi355x_night"
+    model: str | None = None  # asked instead of the night's model, under the same settings; None: the night's own
+    max_tokens: int | None = Field(None, ge=8)  # of an answer; None: the style's own
+    concurrency: int = Field(32, ge=1)
+    floor: float = Field(0.965, ge=0, lt=1)
+    margin: float = Field(0.02, gt=0, lt=1)  # the loss against the unchanged engine that must be ruled out
+
+
 class GateRule(Frozen):
     prompts: int = Field(24, ge=4)  # of the concurrent mode
     alone_prompts: int = Field(12, ge=4)  # of the alone mode, the first of them: one at a time is slow
     tokens: int = Field(60, ge=8)
     concurrency: int = Field(8, ge=1)  # of the concurrent mode; the alone mode is always 1
-    seed: int = 7
-    gsm8k_path: str | None = None  # a JSONL of questions; without one the check reports not_run
+    seed: int = 7  # of the prompts that are not from tonight's secret seed
+    more_widths: int = Field(2, ge=0)  # further batch widths, at the edges of captures and of max-num-seqs
+    drift_texts: int = Field(16, ge=0)  # fixed texts whose log-probabilities are compared; 0: no such check
+    gsm8k: SumsRule | None = None
 
 
 class Limits(Frozen):

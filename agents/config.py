@@ -217,11 +217,16 @@ def _resolve(config: NightConfig, base: Path) -> tuple[NightConfig, list[tuple[K
         missing.append((("engine", "python"), str(error)))
     plugins = tuple(there(("engine", "plugin_paths", i), p, True) for i, p in enumerate(engine.plugin_paths))
     priors = tuple(there(("priors", i), p, False) for i, p in enumerate(config.priors))
-    gsm8k = there(("gate", "gsm8k_path"), config.gate.gsm8k_path, False) if config.gate.gsm8k_path else None
+    sums = config.gate.gsm8k
+    if sums is not None:
+        own = sums.questions.partition(":")[0] in ("datasets", "arithmetic")
+        questions = sums.questions if own else there(("gate", "gsm8k", "questions"), sums.questions, False)
+        model = there(("gate", "gsm8k", "model"), sums.model, True) if sums.model else None
+        sums = sums.model_copy(update={"questions": questions, "model": model})
     engine = engine.model_copy(
         update={"python": python, "model": _model_folder(engine.model, base), "plugin_paths": plugins}
     )
-    gate = config.gate.model_copy(update={"gsm8k_path": gsm8k})
+    gate = config.gate.model_copy(update={"gsm8k": sums})
     return config.model_copy(update={"engine": engine, "priors": priors, "gate": gate}), missing
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
+from accuracy_gate.gsm8k import STYLES
 from agents.strict_yaml import KeyPath
 from contracts import EngineSettings, Lever, NightConfig, TryItem
 from judge.void import samples_for
@@ -48,6 +49,9 @@ def _night(config: NightConfig) -> Iterator[Problem]:
     if rule.max_launch_pairs < rule.min_launch_pairs:
         words = f"must be at least judge.min_launch_pairs ({rule.min_launch_pairs}), got {rule.max_launch_pairs}"
         yield ("judge", "max_launch_pairs"), words
+    sums = config.gate.gsm8k
+    if sums is not None and sums.style not in STYLES:
+        yield ("gate", "gsm8k", "style"), f"must be one of {', '.join(STYLES)}, got {sums.style}"
     objective = config.workload.objective
     for key, metric in [
         (("metric",), objective.metric),

@@ -21,6 +21,7 @@ from contracts import (
     PathEvidence,
     Verdict,
 )
+from ledger.schema import GateReferenced
 
 
 class Trial(Frozen):
@@ -62,7 +63,7 @@ class Progress(Frozen):
     noise: NoiseFloor | None = None
     baseline: dict[str, float | None] = {}
     objective: Objective | None = None  # as it is judged tonight: no limit relative to the baseline any more
-    reference: str | None = None  # the clean base's answers, relative to the night's folder
+    reference: GateReferenced | None = None  # where the clean base's answers are, and what they must hash to
     profile: dict[str, JsonValue] = {}
     queue: tuple[Hypothesis, ...] = ()
     tries: int = 0  # experiments that reached a speed decision: what the night's error budget counts

@@ -54,6 +54,7 @@ def content(view: NightView, night: str) -> dict[str, Any]:
         "confirmed_ratio": times(view.confirmed.verdict.ratio) if view.confirmed else "–",
         "hypotheses": _hypotheses(view),
         "noise": _noise_words(view),
+        "sums": _sums(view),
         "shares": _shares(view),
         "trouble": _trouble(view),
         "failures": [_failure(view, f) for f in view.failures],
@@ -243,6 +244,17 @@ def _noise_words(view: NightView) -> dict[str, Any] | None:
         "arms": view.baseline.arms,
         "arms_reason": clean(view.baseline.arms_reason),
     }
+
+
+def _sums(view: NightView) -> str | None:
+    """What the unchanged engine scores, and what a candidate has to reach."""
+    rule = view.config.gate.gsm8k if view.config else None
+    if rule is None or view.referenced is None or view.referenced.score is None:
+        return None
+    return (
+        f"the unchanged engine has {view.referenced.score} ({view.referenced.questions}, style {rule.style}); "
+        f"a candidate must reach {percent(rule.floor)} and lose less than {100 * rule.margin:g} points on the same ones"
+    )
 
 
 def _shares(view: NightView) -> list[dict[str, Any]]:

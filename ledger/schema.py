@@ -43,6 +43,31 @@ class NightResumed(Frozen):
     ended_orphans: tuple[int, ...]  # pids of our own engines that had to be ended
 
 
+class GateSealed(Frozen):
+    """At the start: what the gate will ask that no agent can know. accuracy_gate/held_out.py."""
+
+    secret_sha256: str
+
+
+class GateReferenced(Frozen):
+    """The unchanged engine's own answers, with which every candidate is compared."""
+
+    path: str  # relative to the night's folder
+    sha256: str  # of that file; it is checked before each use
+    prompts_hash: str
+    texts_hash: str | None = None  # of the drift check
+    questions: str | None = None  # where they come from
+    questions_hash: str | None = None
+    score: str | None = None  # of the unchanged engine, in words
+    seconds: float  # that one full gate takes
+
+
+class GateUnsealed(Frozen):
+    """At the end: the secret, so that anyone can make the secret prompts again."""
+
+    secret: str
+
+
 class StageEntered(Frozen):
     stage: str
     experiment_id: str | None = None
@@ -167,6 +192,9 @@ class NightFinished(Frozen):
 KINDS: dict[str, type[Frozen]] = {
     "night_started": NightStarted,
     "night_resumed": NightResumed,
+    "gate_sealed": GateSealed,
+    "gate_referenced": GateReferenced,
+    "gate_unsealed": GateUnsealed,
     "stage_entered": StageEntered,
     "stage_left": StageLeft,
     "launch_started": LaunchStarted,

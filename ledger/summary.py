@@ -28,6 +28,8 @@ def summary(view: NightView) -> dict[str, Any]:
         "model": view.config.engine.model if view.config else None,
         "workload": view.config.workload.model_dump(mode="json") if view.config else None,
         "baseline": view.baseline.model_dump(mode="json", exclude={"noise"}) if view.baseline else None,
+        "gate_reference": view.referenced.model_dump(mode="json") if view.referenced else None,
+        "gate_secret": {"sha256": view.sealed, "secret": view.secret},
         "noise_floor": view.baseline.noise.model_dump(mode="json") if view.baseline else None,
         "confirmed_gain": _gain(confirmed.verdict) if confirmed and said.confirmed else None,
         "confirmation": confirmed.model_dump(mode="json") if confirmed else None,

@@ -1,7 +1,9 @@
-"""Is a ledger still what the night wrote? Checks every line's schema, number, hash and chain, and the end."""
+"""Is a ledger still what the night wrote? Checks every line's schema, number, hash and chain, the end, and that the
+gate's secret is the one that was sealed."""
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 from contracts import Frozen
@@ -22,7 +24,7 @@ def verify(path: Path | str) -> Verification:
     """Checks a night, given its folder or its ledger file, one line at a time; takes no lock, so also a running one."""
     file_path = ledger_path(path)
     head = read_head(file_path.parent)  # before the ledger: a running night's head may move on while we read
-    lines, prev = 0, GENESIS
+    lines, prev, sealed = 0, GENESIS, None
     try:
         with file_path.open("rb") as file:
             for raw in raw_lines(file):
@@ -33,6 +35,10 @@ def verify(path: Path | str) -> Verification:
                         break  # being written at this moment
                     return _bad(lines, lines + 1, str(error))
                 lines, prev = lines + 1, event.hash
+                if event.kind == "gate_sealed":
+                    sealed = event.data["secret_sha256"]
+                elif event.kind == "gate_unsealed" and sha256(event.data["secret"].encode()).hexdigest() != sealed:
+                    return _bad(lines - 1, lines, "its secret is not the one that was sealed when the night began")
                 if head and head.seq == lines and head.hash != event.hash:
                     return _bad(lines - 1, lines, "it is not the line that ledger.head remembers: the end was replaced")
     except OSError as error:

@@ -61,6 +61,9 @@ class NightView(Frozen):
     stage_since: str | None = None
     time: TimeShare = TimeShare()
     baseline: schema.Baseline | None = None
+    sealed: str | None = None  # SHA-256 of the gate's secret
+    referenced: schema.GateReferenced | None = None
+    secret: str | None = None  # told at the end
     findings: dict[str, JsonValue] = {}
     hypotheses: tuple[Hypothesis, ...] = ()  # best first
     dropped: tuple[str, ...] = ()
@@ -255,6 +258,18 @@ def _baseline(view: NightView, data: schema.Baseline, at: str) -> NightView:
     return view.but(baseline=data)
 
 
+def _sealed(view: NightView, data: schema.GateSealed, at: str) -> NightView:
+    return view.but(sealed=data.secret_sha256)
+
+
+def _referenced(view: NightView, data: schema.GateReferenced, at: str) -> NightView:
+    return view.but(referenced=data)
+
+
+def _unsealed(view: NightView, data: schema.GateUnsealed, at: str) -> NightView:
+    return view.but(secret=data.secret)
+
+
 def _profiled(view: NightView, data: schema.Profiled, at: str) -> NightView:
     return view.but(findings=data.findings)
 
@@ -324,6 +339,9 @@ def _finished(view: NightView, data: schema.NightFinished, at: str) -> NightView
 _STEPS: dict[str, Callable[[NightView, Any, str], NightView]] = {
     "night_started": _started,
     "night_resumed": _resumed,
+    "gate_sealed": _sealed,
+    "gate_referenced": _referenced,
+    "gate_unsealed": _unsealed,
     "stage_entered": _entered,
     "stage_left": _left,
     "launch_started": _launch_started,

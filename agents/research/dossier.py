@@ -26,6 +26,7 @@ class Dossier(Frozen):
     refused_before: tuple[str, ...] = ()  # change ids refused on this stack
     priors: tuple[str, ...] = ()  # paths of configs/priors/*.yaml
     pair_s: float | None = None  # what one launch pair took tonight
+    gate_s: float | None = None  # what one full gate took tonight
 
     def counter(self, name: str) -> float | None:
         """A counter of the profile, or None where it was not seen."""
@@ -33,11 +34,11 @@ class Dossier(Frozen):
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def cost_s(self, compiles: bool = False) -> float:
-        """Expected card time of one experiment: two launch pairs, and about one more for the first start alone, the
-        path probe and the gates (measured: 200 to 208 s where a pair took 70). 75 s a pair where tonight has not
-        measured one (two eager starts and runs). A compiled engine starts 60 s later than an eager one, in each of
-        two launches. All of it on a 2-core x86 machine, vLLM 0.32.0, 2026-11-29."""
-        return 3 * (self.pair_s or 75.0) + (2 * 60.0 if compiles else 0.0)
+        """Expected card time of one experiment: two launch pairs, half of one more for the first start alone and the
+        path probe, and a full gate (measured before the gate asked sums: 200 to 208 s where a pair took 70 and a gate
+        about 30). 75 s a pair and 35 s a gate where tonight has not measured them. A compiled engine starts 60 s later
+        than an eager one, in each of two launches. All of it on a 2-core x86 machine, vLLM 0.32.0, 2026-11-29."""
+        return 2.5 * (self.pair_s or 75.0) + (self.gate_s or 35.0) + (2 * 60.0 if compiles else 0.0)
 
     def improves(self) -> str:
         """The family of tonight's objective."""

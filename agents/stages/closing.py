@@ -56,8 +56,7 @@ def claimed(progress: Progress) -> float:
 def _gate_against_base(night: Night, progress: Progress) -> list[GateResult]:
     """The final stack's answers, on a launch of its own, against those of the clean base."""
     assert progress.reference is not None
-    engine = night.arms.up({"B": progress.incumbent}, None, progress.launch_pair)["B"]
-    results = gating.run_gate(night, engine, progress.reference, "confirm-full", quick=False)
+    results = gating.run_gate(night, progress.incumbent, progress.reference, "confirm-full", quick=False)
     for result in results:
         night.emit("gated", Gated(result=result))
     return results
@@ -107,6 +106,7 @@ def stock_flags(base: EngineSpec) -> dict[str, object]:
 
 
 def report(night: Night, progress: Progress) -> Progress:
-    """Engines gone; the report itself is written by agents/night.py on every way out, this one included."""
+    """Engines gone, the gate's secret told; the report itself is written by agents/runner.py on every way out."""
     night.arms.down()
+    gating.unseal(night)
     return progress.but(goto="end")

@@ -65,10 +65,11 @@ def pick(night: Night, progress: Progress) -> Progress:
 
 
 def confirm_reserve(night: Night, progress: Progress) -> float:
-    """Seconds to hold back for the confirmation: as many launch pairs as it will make, at tonight's price."""
+    """Seconds to hold back for the confirmation: its launch pairs and one gate, at tonight's price."""
     if not progress.winners:
         return night.config.limits.confirm_reserve_s
-    estimate = progress.pair_s * night.config.judge.confirm_launch_pairs
+    gate_s = progress.reference.seconds if progress.reference else 0.0
+    estimate = progress.pair_s * night.config.judge.confirm_launch_pairs + gate_s
     return max(estimate, night.config.limits.confirm_reserve_s)
 
 
@@ -138,27 +139,21 @@ def measure(night: Night, progress: Progress) -> Progress:
     trial = trial.model_copy(
         update={"measurements": (*trial.measurements, *runs), "launch_pair": trial.launch_pair + 1}
     )
-    first = len({m.launch_pair for m in trial.measurements}) == 1
     pair_s = time.monotonic() - began
-    return progress.but(
-        trial=trial,
-        pair_s=max(pair_s, progress.pair_s),
-        incumbent_failures=0,
-        goto="full_gate" if first else "judge",
-    )
+    return progress.but(trial=trial, pair_s=max(pair_s, progress.pair_s), incumbent_failures=0, goto="full_gate")
 
 
 def full_gate(night: Night, progress: Progress) -> Progress:
-    """All prompts, in every mode the reference has, on an engine that has just been under load."""
-    return gate(night, progress, quick=False, after="judge")
+    """Everything, on the first launch, after its load; on each later launch one wave, since a fault may be in some
+    processes only."""
+    return gate(night, progress, quick=the(progress).launch_pair > 1, after="judge")
 
 
 def gate(night: Night, progress: Progress, quick: bool, after: str) -> Progress:
     trial = the(progress)
     assert trial.candidate is not None and progress.reference is not None
-    name = "quick" if quick else "full"
-    engine = night.arms.up({"B": trial.candidate}, trial.experiment_id, max(trial.launch_pair - 1, 0))["B"]
-    results = gating.run_gate(night, engine, progress.reference, f"{trial.experiment_id}-{name}", quick)
+    name = f"{trial.experiment_id}-{'quick' if quick else 'full'}-{trial.launch_pair}"
+    results = gating.run_gate(night, trial.candidate, progress.reference, name, quick, trial)
     for result in results:
         night.emit("gated", Gated(result=result, experiment_id=trial.experiment_id))
     progress = progress.but(trial=trial.model_copy(update={"gates": (*trial.gates, *results)}))

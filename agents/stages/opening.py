@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from accuracy_gate import gsm8k
 from agents import gating
 from agents.context import Night, NightProblem
 from agents.pairs import measure_launch_pair
@@ -36,11 +35,8 @@ def preflight(night: Night, progress: Progress) -> Progress:
     fatal = [p for p in problems if p.fatal]
     if fatal:
         raise NightProblem(f"{fatal[0].what}: {fatal[0].fix}")
-    if night.config.gate.gsm8k_path:
-        try:
-            gsm8k.read(Path(night.config.gate.gsm8k_path))
-        except (OSError, ValueError) as error:
-            raise NightProblem(f"gate.gsm8k_path cannot be used: {error}: name a JSONL of questions") from error
+    gating.seal(night)
+    gating.check_questions(night)
     return progress.but(goto="baseline")
 
 
@@ -54,8 +50,7 @@ def baseline(night: Night, progress: Progress) -> Progress:
         progress = progress.but(arms=arms, arms_reason=reason)
     runs = [*progress.runs, *measure_launch_pair(night, base, base, progress.arms, launch_pair, "aa")]
     if launch_pair == 0:  # two fresh processes: the token gate's own A/A
-        reference = gating.calibrate_tonight(night, base, progress.arms)
-        progress = progress.but(reference=reference)
+        progress = progress.but(reference=gating.reference_tonight(night, base, progress.arms))
     night.arms.down()
     progress = progress.but(runs=runs, launch_pair=launch_pair + 1, pair_s=time.monotonic() - began)
     if progress.launch_pair < rule.aa_launch_pairs:
@@ -80,7 +75,7 @@ def _finish_baseline(night: Night, progress: Progress) -> Progress:
     for warning in warnings:
         night.warn(warning)
     assert progress.reference is not None
-    reference = gating.read_reference(night, progress.reference)
+    reference = gating.read_reference(night, progress.reference).tokens
     noise = noise.model_copy(update={"tokens_repeat": reference.tokens_repeat})
     night.emit(
         "baseline",
@@ -219,5 +214,6 @@ def dossier(night: Night, progress: Progress, knobs: Knobs) -> Dossier:
             "profile": {k: v for k, v in progress.profile.items() if k != "realised"},
             "realised": known if isinstance(known, dict) else {},
             "pair_s": progress.pair_s or None,
+            "gate_s": progress.reference.seconds if progress.reference else None,
         }
     )

@@ -193,11 +193,12 @@ def test_a_mistake_in_a_workload_file_names_that_file(checkout: Path) -> None:
 
 
 def test_paths_that_lead_nowhere(checkout: Path) -> None:
-    text = good(checkout, flags="plugin_paths: [nowhere]") + "priors: [nowhere.yaml]\ngate: {gsm8k_path: q.jsonl}\n"
+    text = good(checkout, flags="plugin_paths: [nowhere]") + "priors: [nowhere.yaml]\n"
+    text += "gate: {gsm8k: {questions: q.jsonl}}\n"
     assert refused(night(checkout, text)) == [
         f"x.yaml:5: engine.plugin_paths[0] names {checkout}/nowhere, which is no folder; correct the path",
         f"x.yaml:13: priors[0] names {checkout}/nowhere.yaml, which is no file; correct the path",
-        f"x.yaml:14: gate.gsm8k_path names {checkout}/q.jsonl, which is no file; correct the path",
+        f"x.yaml:14: gate.gsm8k.questions names {checkout}/q.jsonl, which is no file; correct the path",
     ]
     path = night(checkout, good(checkout, python="python: no-such-python"))
     assert refused(path) == [

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -20,6 +21,7 @@ from contracts import (
     Failure,
     FailureKind,
     GateResult,
+    GateRule,
     Hypothesis,
     LaunchRecord,
     Lever,
@@ -30,6 +32,7 @@ from contracts import (
     Objective,
     PathEvidence,
     Probe,
+    SumsRule,
     Verdict,
     VerdictWord,
     Workload,
@@ -38,6 +41,7 @@ from ledger import schema
 from ledger.log import Ledger
 
 MODEL = "/models/made-up-135m"
+SECRET = "0123456789abcdef" * 2
 
 
 def hypothesis(key: str, before: Any, after: Any, gain: float = 1.1, **more: Any) -> Hypothesis:
@@ -87,6 +91,7 @@ def config(minutes: float = 25) -> NightConfig:
             output_tokens=(32, 64),
             objective=Objective(limits=(Limit(metric="tpot_ms_p95", at_most=90),)),
         ),
+        gate=GateRule(gsm8k=SumsRule(questions="arithmetic:held_out_stories", count=200)),
     )
 
 
@@ -138,6 +143,7 @@ class MadeUpNight:
         self.add(
             "warned", schema.Warned(message="this night is made up for tests: no engine ran, nothing was measured")
         )
+        self.add("gate_sealed", schema.GateSealed(secret_sha256=sha256(SECRET.encode()).hexdigest()))
 
     def launch(self, arm: Literal["A", "B"], experiment_id: str | None = None, ready_s: float = 21.0) -> LaunchRecord:
         self.launches += 1
@@ -183,6 +189,11 @@ class MadeUpNight:
                 self.measure(a, "A", self.speed, purpose="aa", run=run)
                 self.measure(b, "B", self.speed, purpose="aa", run=run)
             self.add("gated", schema.Gated(result=gate("pass", "24 of 24 answers repeat in a fresh process")), 9)
+            referenced = schema.GateReferenced(
+                path="artifacts/gate/reference.json", sha256="0" * 64, prompts_hash="p" * 8, seconds=40.0,
+                questions="arithmetic:held_out_stories", questions_hash="q" * 8, score="199 of 200 right (99.5 %)",
+            )  # fmt: skip
+            self.add("gate_referenced", referenced)
             self.stop(a, b)
             noise = NoiseFloor(
                 metric="output_tokens_per_s", launch_sd=0.011, launch_df=2, run_sd=0.014, pairs=(0.012, -0.009),

@@ -8,7 +8,7 @@ from pathlib import Path
 from contracts import Failure, FailureKind, LaunchRecord, Verdict, VerdictWord
 from ledger import schema
 from ledger.log import Ledger
-from tests.ledger.made_up import EAGER, NOISY, NOTHING, REFUSED, SEQS, TRADE, UNSURE, WRONG, MadeUpNight
+from tests.ledger.made_up import EAGER, NOISY, NOTHING, REFUSED, SECRET, SEQS, TRADE, UNSURE, WRONG, MadeUpNight
 
 
 def said(word: VerdictWord, reason: str, ratio: float | None = None, half: float = 0.03) -> Verdict:
@@ -53,7 +53,7 @@ def whole_night(folder: Path, vllm: str = "0.32.0") -> Path:
     shown = "on 2 fresh launch pairs that no decision has seen, output tokens/s is 2.03x (1.95x to 2.11x at 95 %)"
     night.confirm(VerdictWord.KEEP, 2.03, (1.95, 2.11), shown)
     with night.stage("report"):
-        pass
+        night.add("gate_unsealed", schema.GateUnsealed(secret=SECRET))
     night.finish("done", "every hypothesis was tried")
     return folder
 

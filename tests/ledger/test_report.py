@@ -139,6 +139,15 @@ def test_both_reports_say_all_that_matters(view: NightView, tmp_path: Path) -> N
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "report.md"], "no temporary file is left"
 
 
+def test_both_reports_show_the_floor_of_the_sums_and_what_a_gate_could_see(view: NightView, tmp_path: Path) -> None:
+    write_report(view, tmp_path)
+    for name in ("report.md", "report.html"):
+        text = (tmp_path / name).read_text()
+        assert "the unchanged engine has 199 of 200 right (99.5 %)" in text
+        assert "must reach 96.5 % and lose less than 2 points on the same ones" in text
+        assert "one changed layer of 30 would part 24 of 24 answers" in text  # a gate's power
+
+
 def test_the_page_opens_offline_and_runs_nothing(view: NightView) -> None:
     page = Page(render_html(view, "n"))
     assert page.loads == [] and "script" not in page.tags and "link" not in page.tags and "img" not in page.tags

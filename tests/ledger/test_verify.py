@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from ledger.jsonschema import json_schema
 from ledger.line import GENESIS, encode
 from ledger.log import Ledger
-from ledger.schema import KINDS, Warned
+from ledger.schema import KINDS, GateSealed, GateUnsealed, Warned
 from ledger.verify import verify
 from tests.ledger.nights import interrupted_night, running_night
 
@@ -115,6 +116,16 @@ def test_the_reason_is_in_words(night: Path, whole: bytes, tmp_path: Path) -> No
     assert "other fields" in reason(b'{"a":1}\n')
     unknown = lines[0].replace(b'"kind":"night_started"', b'"kind":"night_begun"')
     assert "does not match its hash" in reason(unknown)
+
+
+def test_another_secret_than_the_sealed_one_is_found(tmp_path: Path) -> None:
+    """The chain is whole, but the gate's secret prompts were not made from what was promised at the start."""
+    with Ledger.create(tmp_path) as ledger:
+        ledger.append("gate_sealed", GateSealed(secret_sha256=sha256(b"a" * 32).hexdigest()))
+        ledger.append("gate_unsealed", GateUnsealed(secret="a" * 32))
+        assert verify(tmp_path).ok
+        ledger.append("gate_unsealed", GateUnsealed(secret="b" * 32))
+    assert verify(tmp_path).first_bad_line == 3 and "its secret is not the one" in verify(tmp_path).reason
 
 
 def test_odd_paths_and_empty_nights(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ NIGHT = {
         "confirm_launch_pairs": 2,
         "foreign_cpu_share": 1.0,
     },
-    "gate": {"prompts": 6, "tokens": 12, "concurrency": 3},
+    "gate": {"prompts": 6, "tokens": 12, "concurrency": 3, "more_widths": 1, "drift_texts": 0},  # it reads no texts
     "limits": {"engine_start_s": 20, "engine_stop_s": 5, "request_s": 10, "run_s": 60, "report_reserve_s": 5},
     "readers": [],
     "try_first": [

@@ -26,7 +26,7 @@ def short_night(folder: Path) -> Path:
         "engine": night["engine"]
         | {"model": str(CHECKOUT / night["engine"]["model"]), "plugin_paths": [str(CHECKOUT / "tests/planted")]},
         "workload": workload,
-        "gate": {"prompts": 8, "alone_prompts": 4, "tokens": 40, "concurrency": 8},
+        "gate": {"prompts": 8, "alone_prompts": 4, "tokens": 40, "concurrency": 8, "more_widths": 0, "drift_texts": 4},
         "judge": {
             "runs_per_launch": 1,
             "foreign_cpu_share": 1.0,

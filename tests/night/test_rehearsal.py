@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -106,6 +107,19 @@ def test_a_rehearsal_never_looks_measured(rehearsed: Path) -> None:
 def test_the_ledger_verifies_and_the_overlay_holds_the_kept_change(rehearsed: Path) -> None:
     assert run("verify", str(rehearsed)).returncode == 0
     assert json.loads((rehearsed / "overlay" / "engine.json").read_text())["flags"]["max-num-seqs"] == 8
+
+
+def test_what_the_gate_asked_was_sealed_at_the_start_and_told_at_the_end(rehearsed: Path) -> None:
+    told = {e["kind"]: e for e in events(rehearsed)}
+    sealed, secret = told["gate_sealed"], told["gate_unsealed"]["data"]["secret"]
+    assert sealed["data"]["secret_sha256"] == hashlib.sha256(secret.encode()).hexdigest()
+    first = next(e["seq"] for e in events(rehearsed) if e["kind"] == "launch_started")
+    last = max(e["seq"] for e in events(rehearsed) if e["kind"] == "gated")
+    assert sealed["seq"] < first < last < told["gate_unsealed"]["seq"]
+    before = [e for e in events(rehearsed) if e["seq"] < told["gate_unsealed"]["seq"]]
+    assert secret not in json.dumps(before)  # nobody who reads the ledger could know it
+    reference = told["gate_referenced"]["data"]
+    assert hashlib.sha256((rehearsed / reference["path"]).read_bytes()).hexdigest() == reference["sha256"]
 
 
 def test_kill_9_in_every_node_then_resume_loses_nothing(tmp_path: Path) -> None:

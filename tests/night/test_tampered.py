@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,14 @@ pytestmark = [pytest.mark.whole_night, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(night file, night) of a rehearsal that was killed just after it had kept a change."""
-    folder = tmp_path_factory.mktemp("killed")
-    config = write_night(folder)
-    run(str(config), "--logs", str(folder / "logs"), killed_at=("kept", "-"))
-    return config, only_night(folder / "logs")
+    """(night file, night) of a rehearsal that was killed just after it had kept a change. On a busy machine a night may
+    rightly keep nothing: then another."""
+    for _ in range(3):
+        folder = tmp_path_factory.mktemp("killed")
+        config = write_night(folder)
+        if run(str(config), "--logs", str(folder / "logs"), killed_at=("kept", "-")).returncode == -signal.SIGKILL:
+            return config, only_night(folder / "logs")
+    pytest.fail("three nights kept nothing: this machine is too busy for a rehearsal")
 
 
 def no_checkpoint(night: Path) -> None:
@@ -72,3 +76,34 @@ def test_resume_refuses(tamper: Callable[[Path], None], says: str, killed: tuple
     assert done.returncode == 1 and says in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert (copy / "ledger.jsonl").read_bytes() == before
+
+
+def softened_reference(night: Path) -> None:
+    """As if the wrong answers had been right all along."""
+    path = night / "artifacts" / "gate" / "reference.json"
+    text = path.read_text()
+    path.write_text(text.replace('"token":', '"token": ', 1))
+
+
+def other_secret(night: Path) -> None:
+    (night / "artifacts" / "gate" / "secret").write_text("known to the proposer")
+
+
+@pytest.mark.parametrize(
+    ("tamper", "says"),
+    [(softened_reference, "reference.json was changed since the night began"), (other_secret, "secret")],
+)
+def test_the_gate_is_out_of_the_proposers_reach(
+    tamper: Callable[[Path], None], says: str, killed: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Nothing is judged any more once the answers to compare with, or what is asked, are not the night's own."""
+    config, night = killed
+    copy = tmp_path / night.name
+    shutil.copytree(night, copy, symlinks=True)
+    tamper(copy)
+    done = run(str(config), "--logs", str(tmp_path), "--resume")
+    assert done.returncode == 1 and says in done.stderr and "start a new night" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = (copy / "ledger.jsonl").read_text().splitlines()
+    since = lines[len((night / "ledger.jsonl").read_text().splitlines()) :]
+    assert not [line for line in since if '"kind":"judged"' in line.replace(" ", "")]
