@@ -1,17 +1,20 @@
-"""The drift check: how likely does the engine find fixed texts, and did that move? The rule is this page.
+"""The drift check: how likely does the engine find fixed texts, and did that move? The rule is this page; the numbers
+behind it are in docs/accuracy_gate.md.
 
 The token gate looks at the size of what moved, and a fault as small as rounding hides there. But rounding has no
-direction: over thousands of positions it averages out, and a fault does not. So beside the size, directions are tested,
-each with its own standard error from the differences between texts:
+direction: over thousands of positions it averages out, and a fault does not. So beside the size, trends are tested
+(drift_trends.py): `likelihood`, `sharpness`, and `growth` with the position. In this order:
 
-    likelihood    the mean change of the log-probability of the text's own tokens (nats a token);
-    sharpness     how much farther apart the candidate's logits lie than the reference's (a share).
-
-In this order:
-    errors        a request failed: `inconclusive`. It is no wrong number, and nothing passes.
-    other text    the engines read other tokens: `fail`.
-    size          rms of the moves / band: as the bulk rule of the token gate.
-    directions    beyond what is allowed by FAIL standard errors: `fail`; by PASS standard errors: `inconclusive`.
+    errors      a text was not read: `inconclusive`. It is no wrong number, and nothing passes.
+    other text  the engines read other tokens: `fail`.
+    all equal   `pass`.
+    size        rms of the moves, in bands: the token gate's bulk rule, BULK_PASS and BULK_FAIL.
+    stretch     the worst STRETCH positions in a row, in bands: a fault in one place of one text.
+    excess      only with a float32 recording: distance from float32, the candidate's over the unchanged engine's.
+                Rounding has a size of its own, and another way to round is about as far from exact.
+    trends      each against what is allowed.
+Excess and trends have a standard error from the differences between texts. Over what is allowed by more than chance
+does once in 1/CHANCE_PASS checks: `inconclusive`; once in 1/CHANCE_FAIL checks: `fail`.
 """
 
 from __future__ import annotations
@@ -19,49 +22,59 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from scipy.special import stdtrit
+
+from accuracy_gate import band as bands
+from accuracy_gate.collect import TokenRun, TokenSequence
 from accuracy_gate.drift_collect import DriftRun
 from accuracy_gate.drift_compare import DriftComparison, compare
-from accuracy_gate.drift_trends import largest, size, trends
+from accuracy_gate.drift_trends import Estimate, excess, largest, size, trends, worst_stretch
 from contracts import Frozen, GateResult, JsonValue
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 
 CHECK = "drift"
-BULK_PASS = 1.5
+BULK_PASS = 1.5  # in bands, as the token gate's
 BULK_FAIL = 2.0
-# The least rms of the moves of one logit that rounding is given (nats), where nothing was measured.
-SIZE_FLOOR = 0.01
-# Of a direction, what is allowed whatever was measured: nats a token, and a share.
-FLOORS = {"likelihood": 0.002, "sharpness": 0.0005, "growth": 0.05}
-PASS = 3.0  # standard errors
-FAIL = 5.0
+STRETCH_PASS = 3.0  # in bands
+STRETCH_FAIL = 5.0
+# What is allowed of each trend, whatever was measured: nats a token; a share; a share a 100 tokens.
+ALLOWED = {"likelihood": 0.001, "sharpness": 0.0003, "growth": 0.03}
+EXCESS = 1.1
+CHANCE_PASS = 1e-3
+CHANCE_FAIL = 1e-4
+# Where no rounding was measured: this share of one step of the logits, or so many nats where no step shows.
+STEP_SHARE = 0.2
+FLOAT_FLOOR = 1e-4
 
 
-class Direction(Frozen):
-    """One direction of one comparison: likelihood in nats a token, sharpness as a share."""
+class Trend(Frozen):
+    """`value` in its own unit (drift_trends.py); `error` is the standard error, None with fewer than two texts."""
 
     name: str
     value: float
-    error: float | None  # standard error; None with fewer than two texts
+    error: float | None
 
 
 class DriftSpread(Frozen):
-    """One comparison of the unchanged engine with itself, in numbers."""
+    """One comparison of the unchanged engine with itself, in numbers (nats)."""
 
     name: str
     texts: int
     positions: int
     size: float
     largest: float
-    directions: tuple[Direction, ...]
+    trends: tuple[Trend, ...]
 
 
 class DriftReference(Frozen):
     """How likely the unchanged engine finds the texts, tonight; kept for the whole night, as the token gate's is."""
 
     runs: tuple[DriftRun, ...]  # one for each mode and width
+    truth: DriftRun | None = None  # the same texts in float32
     band: float  # rms of a logit's moves that rounding makes, nats
-    allowed: dict[str, float]  # by direction
+    band_source: str
+    allowed: dict[str, float]  # by trend
     spreads: tuple[DriftSpread, ...]
     mode: str
 
@@ -74,20 +87,23 @@ class DriftReference(Frozen):
         raise ValueError(f"drift compares like with like: it has {have}, not {candidate.mode} {candidate.concurrency}")
 
 
-def calibrate(runs: Sequence[DriftRun]) -> DriftReference:
-    """From runs of the unchanged engine on the same texts: each mode and width in two (or more) fresh processes.
+def calibrate(runs: Sequence[DriftRun], truth: DriftRun | None = None) -> DriftReference:
+    """From runs of the unchanged engine on the same texts: each mode and width in two (or more) fresh processes. One
+    of them at least should have decoded too (collect_drift's `decode`): that shows what rounding looks like.
+    `truth`: the same texts read by the same model in float32, where that can be had.
 
     Raises ValueError, with what to do, when a run has errors or a mode is there only once.
     """
     groups: dict[tuple[str, int], list[DriftRun]] = {}
-    for run in runs:
+    for run in [*runs, *([truth] if truth else [])]:
         if run.errors:
             lost = run.errors[0]
             raise ValueError(
                 f"the unchanged engine did not read {lost.prompt_id} ({lost.error}: {lost.detail}); "
                 "read its log, give it more time (limits.request_s), or ask for shorter texts"
             )
-        groups.setdefault((run.mode, run.concurrency), []).append(run)
+        if run is not truth:
+            groups.setdefault((run.mode, run.concurrency), []).append(run)
     if not groups:
         raise ValueError("no runs to calibrate with; collect each mode in two fresh processes")
     spreads: list[DriftSpread] = []
@@ -100,19 +116,43 @@ def calibrate(runs: Sequence[DriftRun]) -> DriftReference:
         words.append(f"{mode} {width}: two fresh processes {'agree to the last digit' if exact else 'differ'}")
         spreads += found
     first = [group[0] for group in groups.values()]
-    spreads += [
-        spread(f"{first[0].mode} against {run.mode} {run.concurrency}", compare(first[0], run)) for run in first[1:]
-    ]
+    for run in first[1:]:
+        name = f"{first[0].mode} {first[0].concurrency} against {run.mode} {run.concurrency}"
+        spreads.append(spread(name, compare(first[0], run)))
+    for run in (run for run in first if run.decoded):
+        one_by_one, together = _only(run, run.decoded), _only(run, run.read_back)
+        spreads.append(spread("decoded against read", compare(one_by_one, together)))
+    widest = max(spreads, key=lambda one: one.size)
+    band, source = (widest.size, widest.name) if widest.size else _least(first[0])
     return DriftReference(
         runs=tuple(first),
-        band=max(SIZE_FLOOR, *(one.size for one in spreads)),
-        allowed={
-            name: max(floor, *(abs(d.value) for one in spreads for d in one.directions if d.name == name))
-            for name, floor in FLOORS.items()
-        },
+        truth=truth,
+        band=band,
+        band_source=source,
+        allowed={name: max(least, *(_surely(one, name) for one in spreads)) for name, least in ALLOWED.items()},
         spreads=tuple(spreads),
         mode="; ".join(words),
     )
+
+
+def _only(run: DriftRun, sequences: tuple[TokenSequence, ...]) -> DriftRun:
+    return run.model_copy(update={"sequences": sequences})
+
+
+def _least(run: DriftRun) -> tuple[float, str]:
+    lists = TokenRun(
+        launch_id=run.launch_id, spec_id=run.spec_id, mode=run.mode, concurrency=run.concurrency, tokens=0,
+        prompts_hash=run.texts_hash, sequences=run.sequences, seconds=run.seconds,
+    )  # fmt: skip
+    step = bands.logit_step(lists)
+    if step is None:
+        return FLOAT_FLOOR, f"the least assumed ({FLOAT_FLOOR} nats)"
+    return STEP_SHARE * step, f"{STEP_SHARE:g} steps of the logits ({step} nats): nothing was measured"
+
+
+def _surely(one: DriftSpread, name: str) -> float:
+    """The size of a trend of the unchanged engine, as far as it is no chance."""
+    return max((abs(trend.value) - 3 * (trend.error or 0.0) for trend in one.trends if trend.name == name), default=0.0)
 
 
 def spread(name: str, comparison: DriftComparison) -> DriftSpread:
@@ -122,12 +162,12 @@ def spread(name: str, comparison: DriftComparison) -> DriftSpread:
         positions=comparison.positions,
         size=size(comparison),
         largest=largest(comparison)[0],
-        directions=directions(comparison),
+        trends=_trends(comparison),
     )
 
 
-def directions(comparison: DriftComparison) -> tuple[Direction, ...]:
-    return tuple(Direction(name=name, value=one.value, error=one.error) for name, one in trends(comparison).items())
+def _trends(comparison: DriftComparison) -> tuple[Trend, ...]:
+    return tuple(Trend(name=name, value=one.value, error=one.error) for name, one in trends(comparison).items())
 
 
 def check(reference: DriftReference, candidate_run: DriftRun) -> GateResult:
@@ -137,72 +177,105 @@ def check(reference: DriftReference, candidate_run: DriftRun) -> GateResult:
     """
     known = reference.run_like(candidate_run)
     comparison = compare(known, candidate_run)
-    outcome, reason = judge(comparison, reference)
+    farther: Estimate | None = None
+    if reference.truth and not comparison.problems and not comparison.other_text:
+        own = [one for one in known.sequences if one.prompt_id in {s.prompt_id for s in candidate_run.sequences}]
+        farther = excess(compare(reference.truth, _only(known, tuple(own))), compare(reference.truth, candidate_run))
+    outcome, reason = judge(comparison, reference, farther)
     form = "full" if len(candidate_run.sequences) == len(known.sequences) else "quick"
     return GateResult(
         check=CHECK,
         outcome=outcome,
-        mode=f"{form}: {known.mode}, {known.concurrency} at a time",
-        statistic=_statistic(comparison, reference),
-        power=_power(comparison, reference),
+        mode=f"{form}: {known.mode}, {known.concurrency} at a time"
+        + (", and distance from float32" if reference.truth else ""),
+        statistic=_statistic(comparison, reference, farther),
+        power=_power(comparison, reference, farther),
         reason=reason,
         seconds=candidate_run.seconds,
     )
 
 
-def judge(comparison: DriftComparison, reference: DriftReference) -> tuple[Outcome, str]:
-    """Outcome and reason. Pure: this is the whole rule."""
+def judge(comparison: DriftComparison, reference: DriftReference, farther: Estimate | None) -> tuple[Outcome, str]:
+    """Outcome and reason. Pure: this is the whole rule. `farther`: the excess, where float32 was recorded."""
     if comparison.other_text:
         return "fail", f"the engine read {comparison.other_text[0]} as other tokens than the reference"
     if comparison.problems:
         return "inconclusive", f"{len(comparison.problems)} texts were not read; {comparison.problems[0]}"
     if not comparison.positions:
         return "inconclusive", "no texts were asked"
-    moved = size(comparison)
+    moved, (stretch, where) = size(comparison), worst_stretch(comparison)
     if not moved:
         return "pass", f"all log-probabilities of {comparison.positions} tokens are equal"
-    ratio = moved / reference.band
-    faults, doubts = [], []
-    bulk = f"logits moved {ratio:.2f} times tonight's rounding (rms {moved:.3f} against {reference.band:.3f} nats)"
-    if ratio > BULK_FAIL:
-        faults.append(f"{bulk}, and over {BULK_FAIL:g} is no rounding")
-    elif ratio > BULK_PASS:
-        doubts.append(f"{bulk}; up to {BULK_PASS:g} is rounding")
-    for one in directions(comparison):
+    faults: list[str] = []
+    doubts: list[str] = []
+
+    def note(words: str, value: float, seldom: float, never: float) -> None:
+        if value > never:
+            faults.append(words)
+        elif value > seldom:
+            doubts.append(words)
+
+    bulk = (
+        f"logits moved {moved / reference.band:.2f} times rounding (rms {moved:.3g} against {reference.band:.3g} nats)"
+    )
+    note(f"{bulk}, limit {BULK_FAIL:g}", moved / reference.band, BULK_PASS, BULK_FAIL)
+    words = f"{where} they moved {stretch / reference.band:.1f} times rounding, limit {STRETCH_FAIL:g}"
+    note(words, stretch / reference.band, STRETCH_PASS, STRETCH_FAIL)
+    df = max(len(comparison.texts) - 1, 1)
+    seldom, never = _quantile(df, CHANCE_PASS), _quantile(df, CHANCE_FAIL)
+    if farther:
+        words = f"{farther.value:.3f} times as far from float32 as the unchanged engine (limit {EXCESS:g} + chance)"
+        note(words, *(farther.value, *(EXCESS + quantile * (farther.error or 0.0) for quantile in (seldom, never))))
+    for one in _trends(comparison):
         allowed, error = reference.allowed[one.name], one.error or 0.0
         words = f"{one.name} moved by {one.value:+.5f} (standard error {error:.5f}), allowed {allowed:.5f}"
-        if abs(one.value) > allowed + FAIL * error:
-            faults.append(words)
-        elif abs(one.value) > allowed + PASS * error:
-            doubts.append(words)
+        note(words, abs(one.value), allowed + seldom * error, allowed + never * error)
     if faults or doubts:
         return ("fail" if faults else "inconclusive"), "; ".join([*faults, *doubts])
-    return "pass", f"{bulk}, and in no direction beyond it"
+    return "pass", f"{bulk}, and without a trend"
 
 
-def _statistic(comparison: DriftComparison, reference: DriftReference) -> dict[str, JsonValue]:
-    peak, where = largest(comparison)
+def _quantile(df: int, chance: float) -> float:
+    """Of Student's t, two-sided: standard errors that chance exceeds so seldom."""
+    return float(stdtrit(df, 1 - chance / 2))
+
+
+def _statistic(
+    comparison: DriftComparison, reference: DriftReference, farther: Estimate | None
+) -> dict[str, JsonValue]:
+    peak, peak_at = largest(comparison)
+    stretch, stretch_at = worst_stretch(comparison)
     return {
         "texts": len(comparison.texts),
         "positions": comparison.positions,
         "size": size(comparison),
         "band": reference.band,
+        "band_source": reference.band_source,
         "ratio": size(comparison) / reference.band,
         "largest": peak,
-        "largest_at": where,
-        "directions": [one.model_dump(mode="json") for one in directions(comparison)],
+        "largest_at": peak_at,
+        "stretch": stretch / reference.band,
+        "stretch_at": stretch_at,
+        "excess": [farther.value, farther.error] if farther else None,
+        "trends": {one.name: [one.value, one.error] for one in _trends(comparison)},
         "allowed": dict(reference.allowed),
-        "unchanged": [one.model_dump(mode="json") for one in reference.spreads],
+        "unchanged": {one.name: [one.size, one.positions] for one in reference.spreads},
     }
 
 
-def _power(comparison: DriftComparison, reference: DriftReference) -> str:
-    """What this check could have seen: a direction is failed for sure (97.5 %) from allowed + (FAIL + 2) errors on."""
+def _power(comparison: DriftComparison, reference: DriftReference, farther: Estimate | None) -> str:
+    """What this check could have seen: 97.5 % of faults that lie 2 standard errors over a limit are over it."""
+    df = max(len(comparison.texts) - 1, 1)
+    sure = _quantile(df, CHANCE_FAIL) + 2
+    units = {"likelihood": "nats a token", "sharpness": "of the logits", "growth": "a 100 tokens"}
     parts = [
-        f"{one.name} from {reference.allowed[one.name] + (FAIL + 2) * (one.error or 0.0):.4f}"
-        for one in directions(comparison)
+        f"{one.name} by {reference.allowed[one.name] + sure * (one.error or 0.0):.4f} {units[one.name]}"
+        for one in _trends(comparison)
     ]
+    if farther:
+        parts.append(f"the distance from float32 by {100 * (EXCESS - 1 + sure * (farther.error or 0.0)):.0f} %")
     return (
         f"{comparison.positions} positions in {len(comparison.texts)} texts. A fault fails that moves "
-        f"{', '.join(parts)} on; or all logits by {reference.band * (BULK_FAIL**2 - 1) ** 0.5:.3f} nats rms"
+        f"{', or '.join(parts)}, or all logits by {reference.band * (BULK_FAIL**2 - 1) ** 0.5:.2g} nats rms. "
+        "Not seen: less than that, and what happens only while tokens are generated"
     )

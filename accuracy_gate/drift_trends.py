@@ -84,6 +84,15 @@ def growth(comparison: DriftComparison) -> Estimate:
     return _ratio([_growth(text.sizes) for text in comparison.texts])
 
 
+def excess(unchanged: DriftComparison, candidate: DriftComparison) -> Estimate:
+    """Both from the same texts in float32: rms of the candidate's moves over rms of the unchanged engine's. Paired by
+    text, so that texts that are hard to compute exactly weigh alike on both sides."""
+    own = {text.text_id: float((text.sizes**2).sum()) for text in unchanged.texts}
+    squares = _ratio([(float((text.sizes**2).sum()), own[text.text_id]) for text in candidate.texts])
+    root = float(np.sqrt(squares.value))
+    return Estimate(root, squares.error / (2 * root) if squares.error is not None and root else None)
+
+
 def _growth(sizes: Floats) -> tuple[float, float]:
     moved = np.nonzero(sizes)[0]
     if len(moved) < 2:

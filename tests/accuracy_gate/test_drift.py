@@ -9,99 +9,144 @@ import pytest
 from accuracy_gate.collect import Mode, Position, TokenSequence
 from accuracy_gate.drift import DriftReference, calibrate, check
 from accuracy_gate.drift_collect import DriftRun
+from contracts import GateResult
 
-TEXTS, POSITIONS, WORDS, LISTED = 8, 120, 24, 20
-Fault = Callable[[np.ndarray], np.ndarray]  # logits of one text, [positions, words], to faulty ones
+TEXTS, POSITIONS, WORDS, LISTED = 8, 100, 16, 8
+STEP = 0.125
+Fault = Callable[[int, np.ndarray], np.ndarray]  # (text, logits [positions, words]) to faulty logits
+
+
+def toy_sequences(seed: int, fault: Fault | None, texts: int, noise: float, step: float) -> tuple[TokenSequence, ...]:
+    rounding = np.random.default_rng(seed)
+    made = []
+    for text in range(texts):
+        model = np.random.default_rng([7, 7, text])
+        logits = model.normal(15, 4, (POSITIONS, WORDS))
+        tokens = (logits + model.gumbel(0, 1, logits.shape)).argmax(1)  # as likely as the toy model finds them
+        logits = fault(text, logits) if fault else logits
+        logits = logits + rounding.normal(0, noise, logits.shape)
+        logits = np.round(logits / step) * step if step else logits
+        logprobs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        best = np.argsort(-logprobs, axis=1)[:, :LISTED]
+        values = np.take_along_axis(logprobs, best, axis=1).tolist()
+        positions = tuple(
+            Position.model_construct(token=token, logprob=float(row[token]), top=tuple(zip(order, listed, strict=True)))
+            for token, row, order, listed in zip(tokens.tolist(), logprobs, best.tolist(), values, strict=True)
+        )
+        made.append(TokenSequence.model_construct(prompt_id=f"t{text}", prompt_tokens_hash="same", positions=positions))
+    return tuple(made)
 
 
 def toy_run(
-    noise_seed: int = 0,
+    seed: int = 0,
     fault: Fault | None = None,
-    mode: Mode = "alone",
+    mode: Mode = "concurrent",
     launch: str = "L1",
     texts: int = TEXTS,
     noise: float = 0.07,
+    step: float = STEP,
 ) -> DriftRun:
     """`noise` is the standard deviation on each logit, in nats; equal seeds give equal noise. Logits come in steps."""
-    rounding = np.random.default_rng(noise_seed)
-    sequences = []
-    for text in range(texts):
-        model = np.random.default_rng([1, text])
-        logits = model.normal(15, 4, (POSITIONS, WORDS))
-        tokens = (logits + model.gumbel(0, 1, logits.shape)).argmax(1)  # as likely as the toy model finds them
-        logits = fault(logits) if fault else logits
-        logits = np.round((logits + rounding.normal(0, noise, logits.shape)) / 0.125) * 0.125
-        logprobs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-        best = np.argsort(-logprobs, axis=1)[:, :LISTED]
-        positions = tuple(
-            Position.model_construct(
-                token=int(token), logprob=float(row[token]), top=tuple((int(j), float(row[j])) for j in order)
-            )
-            for token, row, order in zip(tokens, logprobs, best, strict=True)
-        )
-        sequences.append(TokenSequence(prompt_id=f"t{text}", prompt_tokens_hash="same", positions=positions))
-    return DriftRun(
+    return DriftRun.model_construct(
         launch_id=launch, spec_id="toy", mode=mode, concurrency=1 if mode == "alone" else 8, texts_hash="toy",
-        sequences=tuple(sequences), seconds=1.0,
+        sequences=toy_sequences(seed, fault, texts, noise, step), seconds=1.0,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def reference() -> DriftReference:
-    """Equal numbers in two processes; alone differs from concurrent by rounding."""
-    return calibrate(
-        [
-            toy_run(1, launch="L1"),
-            toy_run(1, launch="L2"),
-            toy_run(2, mode="concurrent", launch="L1"),
-            toy_run(2, mode="concurrent", launch="L2"),
-        ]
-    )
+    """Equal numbers in two processes; what was decoded differs from what is read by rounding."""
+    one = toy_run(1, launch="L1")
+    decoded = one.model_copy(update={"decoded": toy_run(2, texts=4).sequences, "read_back": one.sequences[:4]})
+    return calibrate([decoded, one.model_copy(update={"launch_id": "L2"})])
 
 
-def test_calibration_measures_the_band_and_says_whether_processes_agree(reference: DriftReference) -> None:
-    assert reference.mode == "; ".join(
-        f"{mode}: two fresh processes agree to the last digit" for mode in ("alone 1", "concurrent 8")
-    )
+@pytest.fixture(scope="module")
+def with_truth(reference: DriftReference) -> DriftReference:
+    return reference.model_copy(update={"truth": toy_run(noise=0.0, step=0.0)})
+
+
+def reason_of(result: GateResult, outcome: str) -> str:
+    assert result.outcome == outcome, result.reason
+    return result.reason
+
+
+def test_calibration_measures_rounding_between_decoding_and_reading(reference: DriftReference) -> None:
+    assert reference.mode == "concurrent 8: two fresh processes agree to the last digit"
+    assert reference.band_source == "decoded against read"
     assert reference.band == pytest.approx(0.11, abs=0.02)  # two noises of 0.07 and two roundings of 0.125 / sqrt(12)
+    assert reference.allowed == {"likelihood": 0.001, "sharpness": 0.0003, "growth": 0.03}
 
 
 def test_equal_numbers_pass_at_once(reference: DriftReference) -> None:
     result = check(reference, toy_run(1, launch="L3"))
-    assert result.outcome == "pass" and result.reason == "all log-probabilities of 960 tokens are equal"
-    assert result.check == "drift" and result.mode == "full: alone, 1 at a time"
+    assert reason_of(result, "pass") == "all log-probabilities of 800 tokens are equal"
+    assert result.check == "drift" and result.mode == "full: concurrent, 8 at a time"
 
 
-def test_rounding_passes_and_tells_what_could_have_been_seen(reference: DriftReference) -> None:
-    outcomes = [check(reference, toy_run(seed)) for seed in range(100, 106)]
-    assert [result.outcome for result in outcomes] == ["pass"] * 6, [result.reason for result in outcomes]
-    assert (
-        outcomes[0].power and "960 positions in 8 texts. A fault fails that moves likelihood from" in outcomes[0].power
-    )
-    assert len(json.dumps(outcomes[0].statistic)) < 4000
+def test_rounding_passes_and_tells_what_could_have_been_seen(with_truth: DriftReference) -> None:
+    for seed in (100, 101, 102):
+        result = check(with_truth, toy_run(seed))
+        assert "and without a trend" in reason_of(result, "pass")
+    assert result.power and "800 positions in 8 texts. A fault fails that moves likelihood by 0.0" in result.power
+    assert "the distance from float32 by 1" in result.power
+    assert len(json.dumps(result.statistic)) < 4000
 
 
-def test_logits_that_lie_2_percent_farther_apart_fail_though_they_move_less_than_rounding_does(
+def test_logits_that_lie_2_percent_farther_apart_fail_though_they_move_no_more_than_rounding_does(
     reference: DriftReference,
 ) -> None:
-    result = check(reference, toy_run(9, fault=lambda logits: logits * 1.02))
+    result = check(reference, toy_run(9, lambda _, logits: logits * 1.02))
+    assert reason_of(result, "fail").startswith("sharpness moved by +0.0")
     ratio = result.statistic["ratio"]
-    assert result.outcome == "fail" and "sharpness moved by +0.0" in result.reason, result.reason
     assert isinstance(ratio, float) and ratio < 1.5
+
+
+def test_a_fault_that_grows_with_the_position_fails_though_it_is_no_larger_than_rounding(
+    reference: DriftReference,
+) -> None:
+    """As a rotary base does that is a little off."""
+
+    def fault(text: int, logits: np.ndarray) -> np.ndarray:
+        far = np.arange(POSITIONS)[:, None] / POSITIONS
+        return logits + far * np.random.default_rng(text).normal(0, 0.2, logits.shape)
+
+    result = check(reference, toy_run(9, fault))
+    assert reason_of(result, "fail").startswith("growth moved by +0.")
+    ratio = result.statistic["ratio"]
+    assert isinstance(ratio, float) and ratio < 1.5
+
+
+def test_a_fault_of_half_the_size_of_rounding_shows_in_the_distance_from_float32(
+    reference: DriftReference, with_truth: DriftReference
+) -> None:
+    more = np.random.default_rng(3)
+    run = toy_run(9, lambda _, logits: logits + more.normal(0, 0.08, logits.shape))
+    reason_of(check(reference, run), "pass")
+    assert "times as far from float32 as the unchanged engine" in reason_of(check(with_truth, run), "fail")
 
 
 def test_a_fault_of_twice_the_size_of_rounding_fails_by_its_size(reference: DriftReference) -> None:
     more = np.random.default_rng(3)
-    result = check(reference, toy_run(9, fault=lambda logits: logits + more.normal(0, 0.3, logits.shape)))
-    assert result.outcome == "fail" and "over 2 is no rounding" in result.reason
+    result = check(reference, toy_run(9, lambda _, logits: logits + more.normal(0, 0.3, logits.shape)))
+    assert reason_of(result, "fail").startswith("logits moved ") and "limit 2" in result.reason
+
+
+def test_a_fault_in_one_place_of_one_text_fails(reference: DriftReference) -> None:
+    def fault(text: int, logits: np.ndarray) -> np.ndarray:
+        logits = logits.copy()
+        if text == 5:
+            logits[40:60] += np.random.default_rng(3).normal(0, 1.5, (20, WORDS))
+        return logits
+
+    assert "t5 from token 33 on they moved" in reason_of(check(reference, toy_run(1, fault)), "fail")
 
 
 def test_errors_pass_nothing_and_blame_nothing(reference: DriftReference) -> None:
     run = toy_run(1)
     lost = TokenSequence(prompt_id="t0", error="timeout", detail="after 120 s")
     broken = run.model_copy(update={"sequences": (lost, *run.sequences[1:])})
-    result = check(reference, broken)
-    assert result.outcome == "inconclusive" and "t0: candidate: timeout: after 120 s" in result.reason
+    assert "t0: candidate: timeout: after 120 s" in reason_of(check(reference, broken), "inconclusive")
     with pytest.raises(ValueError, match="did not read t0"):
         calibrate([run, broken])
 
@@ -110,17 +155,23 @@ def test_a_text_that_became_other_tokens_fails(reference: DriftReference) -> Non
     run = toy_run(1)
     other = run.sequences[0].model_copy(update={"prompt_tokens_hash": "other"})
     result = check(reference, run.model_copy(update={"sequences": (other, *run.sequences[1:])}))
-    assert result.outcome == "fail" and "read t0 as other tokens" in result.reason
+    assert "read t0 as other tokens" in reason_of(result, "fail")
 
 
-def test_fewer_texts_are_the_quick_form_and_like_is_compared_with_like(reference: DriftReference) -> None:
-    assert check(reference, toy_run(1, texts=3)).mode.startswith("quick")
-    with pytest.raises(ValueError, match="like with like: it has alone 1, concurrent 8, not concurrent 4"):
-        check(reference, toy_run(2, mode="concurrent").model_copy(update={"concurrency": 4}))
+def test_fewer_texts_are_the_quick_form_and_like_is_compared_with_like(with_truth: DriftReference) -> None:
+    quick = check(with_truth, toy_run(7, texts=3))
+    assert quick.mode == "quick: concurrent, 8 at a time, and distance from float32" and quick.outcome == "pass"
+    with pytest.raises(ValueError, match="like with like: it has concurrent 8, not concurrent 4"):
+        check(with_truth, toy_run(2).model_copy(update={"concurrency": 4}))
+
+
+def test_without_a_measured_rounding_a_share_of_the_logits_step_is_assumed() -> None:
+    still = calibrate([toy_run(1, texts=2), toy_run(1, texts=2, launch="L2")])
+    assert still.band == 0.2 * STEP and "nothing was measured" in still.band_source
 
 
 def test_calibration_needs_two_processes() -> None:
     with pytest.raises(ValueError, match="two fresh processes"):
-        calibrate([toy_run(1), toy_run(1)])
+        calibrate([toy_run(1, texts=1), toy_run(1, texts=1)])
     with pytest.raises(ValueError, match="no runs"):
         calibrate([])
