@@ -29,7 +29,7 @@ from scipy.stats import binomtest
 from accuracy_gate import drift, gate, gsm8k
 from accuracy_gate.gsm8k import Answers
 from accuracy_gate.reference import NightReference
-from benchmarks.gate_collect import Device, Gate, Process, Size, questions_of, run_process, secret, spec
+from benchmarks.gate_collect import Gate, Place, Process, Size, questions_of, run_process, secret, spec
 from contracts import GateResult, JsonValue
 
 FLOOR, MARGIN = 0.965, 0.03  # the embedded night's
@@ -75,8 +75,8 @@ HARMLESS = (
 class Bench:
     """Where the processes' answers are, and how to get those that are missing."""
 
-    def __init__(self, out: Path, python: Path, device: Device, parallel: int, size: Size) -> None:
-        self.out, self.python, self.device, self.parallel, self.size = out, python, device, parallel, size
+    def __init__(self, out: Path, place: Place, parallel: int, size: Size) -> None:
+        self.out, self.place, self.parallel, self.size = out, place, parallel, size
 
     def collect(self, jobs: list[tuple[str, Change, list[int], bool]], known: dict[str, Answers]) -> None:
         """(name, change, sets, both modes) for each process that has no file yet, `parallel` side by side."""
@@ -89,8 +89,8 @@ class Bench:
             name, change, sets, both = job
             core = cores.get()
             try:
-                pinned = core if self.device == "cpu" and self.parallel > 1 else None
-                engine = spec(self.python, self.device, pinned, dict(change.flags), dict(change.env))
+                pinned = core if self.place.device == "cpu" and self.parallel > 1 else None
+                engine = spec(self.place, pinned, dict(change.flags), dict(change.env))
                 done = run_process(name, engine, sets, self.size, known.get, both)
             finally:
                 cores.put(core)
@@ -223,6 +223,10 @@ def caught_by(rows: list[tuple[str, GateResult, int]]) -> tuple[str, str]:
     return "not seen", "–"
 
 
+def pairs(texts: list[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, _, value in (text.partition("=") for text in texts))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Catches, false alarms and costs of the accuracy gate.")
     parser.add_argument("--out", type=Path, required=True, help="folder that keeps every answer")
@@ -232,13 +236,23 @@ def main() -> None:
     parser.add_argument("--sums", type=int, default=Size.sums, help="questions of one gate")
     parser.add_argument("--python", type=Path, default=Path(".venv-engine/bin/python"))
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--parallel", type=int, default=2, help="engines side by side")
+    parser.add_argument("--only", nargs="*", help="of the faults, these (names of their files, without number)")
+    parser.add_argument("--flag", nargs="*", default=[], metavar="NAME=VALUE", help="more engine flags")
+    parser.add_argument("--env", nargs="*", default=[], metavar="NAME=VALUE", help="more of the engine's environment")
+    parser.add_argument("--path", nargs="*", default=[], help="folders on the engine's PYTHONPATH")
     asked = parser.parse_args()
-    bench = Bench(asked.out, asked.python, asked.device, asked.parallel, Size(sums=asked.sums))
+    place = Place(
+        asked.python, asked.device, asked.dtype, pairs(asked.flag), pairs(asked.env), tuple(asked.path)
+    )  # fmt: skip
+    bench = Bench(asked.out, place, asked.parallel, Size(sums=asked.sums))
     plain, sets = Change("unchanged", "unchanged"), list(range(asked.sets))
     unchanged = [f"unchanged-{number:02d}" for number in range(math.ceil(asked.runs / asked.sets))]
-    if asked.parts:
-        bench.collect([(f"reference-{number}", plain, sets, True) for number in (0, 1)], {})
+    if asked.parts:  # the unchanged ones need no reference to be asked: all together
+        jobs = [(f"reference-{number}", plain, sets, True) for number in (0, 1)]
+        jobs += [(name, plain, sets, False) for name in unchanged] if "aa" in asked.parts else []
+        bench.collect(jobs, {})
     references = bench.references(sets)
     known = {name: r.answers for name, r in references.items() if r.answers is not None}
     if "faults" in asked.parts:
@@ -246,10 +260,9 @@ def main() -> None:
             (f"{change.name}-{number}", change, [0], False)
             for change in (*FAULTS, *HARMLESS)
             for number in range(change.processes)
+            if asked.only is None or change.name in asked.only
         ]
         bench.collect(jobs, known)
-    if "aa" in asked.parts:
-        bench.collect([(name, plain, sets, False) for name in unchanged], known)
     console = Console(width=220)
     for changes, title in ((FAULTS, "Planted faults"), (HARMLESS, "Harmless changes")):
         found = [

@@ -45,6 +45,18 @@ class Size:
     sums_width: int = 16
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the engines run and what all of them are given."""
+
+    python: Path
+    device: Device = "cpu"
+    dtype: str = "bfloat16"
+    flags: tuple[tuple[str, JsonValue], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    paths: tuple[str, ...] = ()  # on the engine's PYTHONPATH
+
+
 class Gate(Frozen):
     """What one process answered to one secret's questions."""
 
@@ -85,21 +97,21 @@ def questions_of(name: str, size: Size) -> QuestionSet:
     return gsm8k.read("arithmetic:held_out_stories", size.sums, held_out.seed(name, "problems"))
 
 
-def spec(
-    python: Path, device: Device, core: int | None, flags: dict[str, JsonValue], env: dict[str, str]
-) -> EngineSpec:
+def spec(place: Place, core: int | None, flags: dict[str, JsonValue], env: dict[str, str]) -> EngineSpec:
     """The arithmetic model. On a CPU eager (a graph takes a minute to compile) and, where several run side by side,
     each on a core of its own; on CUDA with its graphs, and a KV cache of fixed size, so that several fit."""
-    own: dict[str, JsonValue] = {"dtype": "bfloat16", "max-model-len": 1024, "max-num-seqs": 16}
-    place: dict[str, str] = {}
-    if device == "cpu":
+    own: dict[str, JsonValue] = {"dtype": place.dtype, "max-model-len": 1024, "max-num-seqs": 16}
+    around: dict[str, str] = {}
+    if place.device == "cpu":
         own["enforce-eager"] = True
-        place = {"VLLM_CPU_KVCACHE_SPACE": "1"} | ({"VLLM_CPU_OMP_THREADS_BIND": str(core)} if core is not None else {})
+        around["VLLM_CPU_KVCACHE_SPACE"] = "1"
+        if core is not None:
+            around["VLLM_CPU_OMP_THREADS_BIND"] = str(core)
     else:
         own |= {"kv-cache-memory-bytes": 2 << 30, "gpu-memory-utilization": 0.1}
     return EngineSpec(
-        python=str(python.absolute()), model=str(MODEL), flags=own | flags, env=place | env,
-        plugin_paths=(str(ROOT / "tests/planted"),),
+        python=str(place.python.absolute()), model=str(MODEL), flags=own | dict(place.flags) | flags,
+        env=around | dict(place.env) | env, plugin_paths=(*place.paths, str(ROOT / "tests/planted")),
     )  # fmt: skip
 
 

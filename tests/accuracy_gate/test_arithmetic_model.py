@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import jinja2
 import pytest
 
 from accuracy_gate.arithmetic.generate import DATA_VERSION, problems
-from accuracy_gate.arithmetic.measure import MODEL, Score, ask, spec
-from accuracy_gate.arithmetic.problem import final_number
+from accuracy_gate.arithmetic.measure import MODEL, Score
 from accuracy_gate.arithmetic.training.documents import INSTRUCTION, SPECIAL, chat, short_documents
-from contracts import Limits
-from engine.server import Engine
 
 ENGINE_PYTHON = MODEL.parents[1] / ".venv-engine" / "bin" / "python"
 
@@ -120,15 +116,3 @@ def test_a_lost_answer_is_not_a_wrong_one() -> None:
     assert score.interval == pytest.approx((0.5175, 0.9972), abs=1e-4)  # of 8 in 9, exact
     assert score.summary()["wrong_by_family"] == {problem.family: 1}
     assert Score(0, 10, 10, (), 1.0, 0).interval is None
-
-
-@pytest.mark.real_engine
-def test_forty_held_out_problems_through_a_real_vllm(tmp_path: Path) -> None:
-    if not ENGINE_PYTHON.exists():
-        pytest.skip("needs .venv-engine of `make setup`")
-    with Engine.start(spec(ENGINE_PYTHON), "L000", tmp_path, Limits()) as engine:
-        engine.wait_ready()
-        score = ask(engine, problems("held_out_numbers", 40, seed=4))
-    assert (score.asked, score.errors) == (40, 0)
-    assert score.right >= 36, [(problem.answer, text) for problem, text in score.wrong]
-    assert all(final_number(text) != problem.result for problem, text in score.wrong)

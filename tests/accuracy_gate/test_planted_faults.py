@@ -85,7 +85,7 @@ def test_a_wrong_end_token_cuts_answers_that_ignoring_it_does_not_show(tmp_path:
     """The token gate ignores end tokens, so that it cannot see this fault; problems asked as a chat show it."""
     if not ENGINE_PYTHON.exists():
         pytest.skip("needs .venv-engine of `make setup`")
-    base = spec(ENGINE_PYTHON)
+    base = spec(ENGINE_PYTHON, dtype="float32")
     faulty = base.model_copy(update={"env": base.env | {VARIABLE: "stop_token"}, "plugin_paths": (str(PLANTED),)})
     with Engine.start(faulty, "L000", tmp_path, Limits()) as engine:
         engine.wait_ready()

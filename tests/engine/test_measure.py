@@ -17,10 +17,9 @@ import httpx
 import psutil
 import pytest
 
-from contracts import EngineSpec, Failure, FailureKind, LaunchRecord, Limits, Measurement, Workload
+from contracts import Failure, FailureKind, LaunchRecord, Limits, Measurement, Workload
 from engine.measure import COMPILE_LINES, measure
 from engine.running import EngineFailure
-from engine.server import Engine
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests" / "standin" / "engine.py"
@@ -183,33 +182,6 @@ def test_the_open_loop(tmp_path: Path) -> None:
     assert (m.completed, m.failed) == (12, 0)
     assert isinstance(m.conditions["lateness_ms_max"], float)
     assert "output_tokens_per_s_little" not in m.metrics
-
-
-@pytest.mark.real_engine
-def test_a_few_requests_of_a_real_vllm(tmp_path: Path) -> None:
-    python, model = ROOT / ".venv-engine" / "bin" / "python", ROOT / ".models" / "smollm2-135m-instruct"
-    if not (python.exists() and model.exists()):
-        pytest.skip("needs .venv-engine and the model of `make setup`")
-    spec = EngineSpec(
-        python=str(python), model=str(model), env={"VLLM_CPU_KVCACHE_SPACE": "1"},
-        flags={"enforce-eager": True, "max-model-len": 512, "max-num-seqs": 4},
-    )  # fmt: skip
-    engine = Engine.start(spec, "L000", tmp_path, Limits())
-    try:
-        engine.wait_ready()
-        a, again = (
-            measure(engine, WORKLOAD, 1, "A", 0, run, tmp_path / "artifacts" / "runs", Limits()) for run in (0, 1)
-        )
-    finally:
-        engine.stop()
-    assert (a.completed, a.failed) == (12, 0)
-    seen = a.conditions
-    assert seen["running_peak"] == 4 and seen["load_kept"] is True and seen["compiles_in_window"] == 0
-    assert seen["output_tokens"] == again.conditions["output_tokens"] != 0
-    assert seen["prefix_caching"] is True and seen["prefix_hit_rate"] == 0
-    assert isinstance(seen["steps"], float) and seen["steps"] > 16
-    ttft, e2e, rate = (a.metrics[name] for name in ("ttft_ms_p50", "e2e_ms_p50", "output_tokens_per_s"))
-    assert ttft and e2e and rate and 0 < ttft < e2e
 
 
 @pytest.mark.parametrize(
