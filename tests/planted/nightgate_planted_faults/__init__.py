@@ -12,6 +12,7 @@ would serve the healthy graph to the faulty engine, and, worse, the faulty graph
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -27,11 +28,21 @@ def register() -> None:
     name, _, argument = fault.partition(":")
     if name not in FAULTS:
         raise ValueError(f"{VARIABLE}={fault}: no such planted fault; one of {', '.join(FAULTS)}")
-    root = os.path.expanduser(os.environ.get("VLLM_CACHE_ROOT") or "~/.cache/vllm")
-    mark = f"planted-{name}-{argument}".rstrip("-")
-    if os.path.basename(root) != mark:
-        os.environ["VLLM_CACHE_ROOT"] = os.path.join(root, mark)
+    _own_cache(f"planted-{name}-{argument}".rstrip("-"))
     FAULTS[name](argument)
+
+
+def _own_cache(mark: str) -> None:
+    """A cache root of its own. What vLLM found out about model classes holds no graph, so that alone stays shared."""
+    root = os.path.expanduser(os.environ.get("VLLM_CACHE_ROOT") or "~/.cache/vllm")
+    if os.path.basename(root) == mark:
+        return  # a child process of one that has it
+    own, facts = os.path.join(root, mark), os.path.join(root, "modelinfos")
+    os.makedirs(own, exist_ok=True)
+    os.makedirs(facts, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.symlink(facts, os.path.join(own, "modelinfos"))
+    os.environ["VLLM_CACHE_ROOT"] = own
 
 
 FAULTS: dict[str, Callable[[str], None]] = {
