@@ -91,10 +91,10 @@ class Bench:
             try:
                 pinned = core if self.place.device == "cpu" and self.parallel > 1 else None
                 engine = spec(self.place, pinned, dict(change.flags), dict(change.env))
-                done = run_process(name, engine, sets, self.size, known.get, both)
+                path = self.out / f"{name}.json.gz"
+                done = run_process(name, engine, sets, self.size, known.get, both, path)
             finally:
                 cores.put(core)
-            done.save(self.out / f"{name}.json.gz")
             print(f"{name}: {done.failed or f'{len(done.gates)} gates, ready after {done.start_s:.0f} s'}", flush=True)
 
         with ThreadPoolExecutor(max_workers=self.parallel) as pool:
@@ -111,7 +111,7 @@ class Bench:
             why = next((p.failed for p in (first, second) if p and p.failed), "not collected yet")
             sys.exit(f"no reference ({why}): run with --parts aa first")
         found: dict[str, NightReference] = {}
-        for one, other in zip(first.gates, second.gates, strict=True):
+        for one, other in zip(first.gates, second.gates, strict=False):
             found[one.secret] = NightReference(
                 tokens=gate.calibrate([*one.tokens, *other.tokens]),
                 drift=drift.calibrate([*one.drift, *other.drift]),

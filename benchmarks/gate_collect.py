@@ -117,32 +117,28 @@ def spec(place: Place, core: int | None, flags: dict[str, JsonValue], env: dict[
 
 def run_process(
     name: str, engine_spec: EngineSpec, sets: Sequence[int], size: Size, known: Callable[[str], Answers | None],
-    both_modes: bool,
+    both_modes: bool, path: Path,
 ) -> Process:  # fmt: skip
-    """One fresh engine through all sets. `known`: the unchanged engine's sums, by secret, to stop where harm is shown.
+    """One fresh engine through all sets, saved at `path` after each. `known`: the unchanged engine's sums, by secret, to stop where harm is shown.
     `both_modes`: drift alone as well as concurrent, as a reference needs it. An engine that fails is a result."""
     began = time.monotonic()
-    gates: list[Gate] = []
-    start_s, words = 0.0, ""
+    done = Process(name=name, flags=engine_spec.flags, env=engine_spec.env, start_s=0.0, widths="", gates=())
     try:
         with (
             tempfile.TemporaryDirectory() as folder,
             Engine.start(engine_spec, "L000", Path(folder), LIMITS) as engine,
         ):
             record = engine.wait_ready()
-            start_s = time.monotonic() - began
             widths = plan(record.realised, size.more_widths, asked_anyway=(1, size.width))
-            words = widths.sentence
+            done = done.model_copy(update={"start_s": time.monotonic() - began, "widths": widths.sentence})
             for number in sets:
-                gates.append(_gate(engine, name, secret(number), widths.widths, size, known, both_modes))
+                gate = _gate(engine, name, secret(number), widths.widths, size, known, both_modes)
+                done = done.model_copy(update={"gates": (*done.gates, gate)})
+                done.save(path)
     except Exception as error:  # a fault may break the engine in any way: that is what the table then says
-        return Process(
-            name=name, flags=engine_spec.flags, env=engine_spec.env, start_s=start_s, widths=words, gates=tuple(gates),
-            failed=f"{type(error).__name__}: {error}"[:300],
-        )  # fmt: skip
-    return Process(
-        name=name, flags=engine_spec.flags, env=engine_spec.env, start_s=start_s, widths=words, gates=tuple(gates)
-    )
+        done = done.model_copy(update={"failed": f"{type(error).__name__}: {error}"[:300]})
+        done.save(path)
+    return done
 
 
 def _gate(
