@@ -5,9 +5,10 @@ skip_reading_prefix_cache), so every position is computed. `alone` sends one tex
 `concurrency`, as accuracy_gate/collect.py does. The rules for errors are the same: a request that failed is a sequence
 with an `error`, never one with wrong numbers.
 
-With `decode`, the first texts are also continued by so many greedy tokens, and the continuations are then read back as
-text: the same tokens after the same tokens, once one by one and once all together. Their sums are the same in another
-order and by other kernels, so the difference is rounding, on an engine that may show none between two ways of reading.
+With `decode`, the first texts are also continued by so many greedy tokens, one text at a time, and the continuations
+are then read back as text: the same tokens after the same tokens, once in batches of one row and once all together.
+Their sums are the same in another order and by other kernels, so the difference is rounding, on an engine that may show
+none between two ways of reading: vLLM 0.32.0 on a CPU reads bit-equally at every width, and decodes so from 4 on.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from engine.running import RunningEngine
 ALTERNATIVES = 10
 DECODED_TEXTS = 8  # continued and read back, where `decode` asks for it
 NEVER = -9999.0  # what vLLM writes for a log-probability of minus infinity
+
+Answers = list[TokenSequence]
 
 
 class DriftRun(Frozen):
@@ -85,7 +88,7 @@ def collect_drift(
     decode: int = 0,
 ) -> DriftRun:
     """Reads each text once; `decode` tokens are generated for the first DECODED_TEXTS and read back (a reference needs
-    them, 32 or more; a candidate does not). `timeout` seconds hold for each request; after a wave with a time-out or a
+    them, about 32; a candidate does not). `timeout` seconds hold for each request; after a wave with a time-out or a
     broken connection the rest is not asked. The engine's identity is checked before and after.
     Raises EngineFailure when the engine is not (or no longer) ours.
     """
@@ -99,29 +102,31 @@ def collect_drift(
         limits = httpx.Limits(max_connections=width)
         with httpx.Client(base_url=engine.base_url, timeout=timeout, limits=limits, trust_env=False) as client:
 
-            def waves(items: Sequence[_Text], one: Callable[[_Text], TokenSequence]) -> list[TokenSequence]:
-                done: list[TokenSequence] = []
-                for wave in (items[i : i + width] for i in range(0, len(items), width)):
+            def waves(items: Sequence[_Text], one: Callable[[_Text], TokenSequence], at_once: int) -> Answers:
+                done: Answers = []
+                for wave in (items[i : i + at_once] for i in range(0, len(items), at_once)):
                     if _lost(done):
                         done += [TokenSequence(prompt_id=text.id, error="not_asked") for text in wave]
                     else:
                         done += pool.map(one, wave)
                 return done
 
-            read = waves(asked, lambda text: _read(client, engine.served_name, text, salt))
-            decoded: list[TokenSequence] = []
-            back: list[TokenSequence] = []
+            read = waves(asked, lambda text: _read(client, engine.served_name, text, salt), width)
+            decoded: Answers = []
+            back: Answers = []
             if decode and not _lost(read):
                 made: dict[str, list[int]] = {}
                 decoded = waves(
-                    asked[:DECODED_TEXTS], lambda text: _continue(client, engine.served_name, text, decode, salt, made)
+                    asked[:DECODED_TEXTS],
+                    lambda text: _continue(client, engine.served_name, text, decode, salt, made),
+                    at_once=1,
                 )
                 whole = [
                     _Text(one.prompt_id, [*made[one.prompt_id], *one.ids], len(made[one.prompt_id]))
                     for one in decoded
                     if not one.error
                 ]
-                back = waves(whole, lambda text: _read(client, engine.served_name, text, salt))
+                back = waves(whole, lambda text: _read(client, engine.served_name, text, salt), width)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # Ctrl+C does not wait for an engine that hangs
     seconds = time.monotonic() - started
