@@ -119,9 +119,9 @@ def run_process(
     name: str, engine_spec: EngineSpec, sets: Sequence[int], size: Size, known: Callable[[str], Answers | None],
     both_modes: bool, path: Path,
 ) -> Process:  # fmt: skip
-    """One fresh engine through all sets, saved at `path` after each. `known`: the unchanged engine's sums, by secret, to
-    stop where harm is shown. `both_modes`: drift alone as well as concurrent, as a reference needs it. An engine that
-    fails is a result."""
+    """One fresh engine through all sets, saved at `path` after each. `known`: the unchanged engine's sums, by secret,
+    to stop where harm is shown. `both_modes`: drift alone as well as concurrent, as a reference needs it. An engine
+    that fails is a result."""
     began = time.monotonic()
     done = Process(name=name, flags=engine_spec.flags, env=engine_spec.env, start_s=0.0, widths="", gates=())
     try:
