@@ -22,6 +22,7 @@ from ledger.schema import GateReferenced, GateSealed, GateUnsealed
 
 FOLDER = Path("artifacts/gate")
 SECRET = FOLDER / "secret"
+READ_BACK = 32  # tokens that a reference decodes and reads again: what rounding alone does to their log-probabilities
 
 
 def seal(night: Night) -> None:
@@ -68,7 +69,8 @@ def reference_tonight(night: Night, base: EngineSpec, arms: str) -> GateReferenc
         engine = night.arms.up({arm: base}, None, 0)[arm]
         token_runs += [ask(night, engine, *form, arm, f"reference-{arm}") for form in forms]
         if gate.drift_texts:  # alone too: what another order of the same sums does to them
-            drift_runs += [ask_drift(night, engine, mode, arm, f"reference-{arm}") for mode in ("concurrent", "alone")]
+            name = f"reference-{arm}"
+            drift_runs += [ask_drift(night, engine, mode, arm, name, READ_BACK) for mode in ("concurrent", "alone")]
     questions, answers = ask_sums(night, base, gate.gsm8k, None, "A") if gate.gsm8k else (None, None)
     if answers:
         answers.save(night.folder / FOLDER / "reference-gsm8k.json")
@@ -155,12 +157,12 @@ def ask(night: Night, engine: RunningEngine, mode: Mode, width: int, count: int,
     return run
 
 
-def ask_drift(night: Night, engine: RunningEngine, mode: Mode, arm: Arm, name: str) -> DriftRun:
+def ask_drift(night: Night, engine: RunningEngine, mode: Mode, arm: Arm, name: str, decode: int = 0) -> DriftRun:
     """The fixed texts' log-probabilities, saved. Raises ArmFailure."""
     rule = night.config.gate
     texts = fixed_texts(rule.drift_texts, held_out.seed(secret_of(night), "texts"))
     try:
-        run = collect_drift(engine, texts, mode, rule.concurrency, night.config.limits.request_s)
+        run = collect_drift(engine, texts, mode, rule.concurrency, night.config.limits.request_s, decode)
     except EngineFailure as cause:
         raise night.arms.failed(arm, cause, None) from cause
     run.save(night.folder / FOLDER / f"{name}-drift-{mode}.json")
@@ -214,9 +216,7 @@ def ask_sums(
     return questions, answers
 
 
-def check_sums(
-    night: Night, spec: EngineSpec, reference: NightReference, name: str, trial: Trial | None
-) -> GateResult:
+def check_sums(night: Night, spec: EngineSpec, reference: NightReference, name: str, trial: Trial | None) -> GateResult:
     rule = night.config.gate.gsm8k
     if rule is None or reference.questions is None:
         reason = "no questions given: set gate.gsm8k.questions in the night file"

@@ -21,6 +21,7 @@ from accuracy_gate.drift_collect import DriftRun, collect_drift
 from accuracy_gate.gsm8k import Answers, QuestionSet
 from accuracy_gate.texts import fixed_texts
 from accuracy_gate.widths import plan
+from agents.gating import READ_BACK
 from contracts import EngineSpec, Frozen, JsonValue, Limits
 from engine.running import RunningEngine
 from engine.server import Engine
@@ -152,7 +153,8 @@ def _gate(
     tokens = [collect(engine, prompts[:count], size.tokens, mode, width) for mode, width, count in forms]
     texts = fixed_texts(size.texts, held_out.seed(name, "texts"))
     modes: tuple[Mode, ...] = ("concurrent", "alone") if both_modes else ("concurrent",)
-    drifts = [collect_drift(engine, texts, mode, size.width) for mode in modes]
+    read_back = READ_BACK if both_modes else 0
+    drifts = [collect_drift(engine, texts, mode, size.width, decode=read_back) for mode in modes]
     reference = known(name)
     answers = gsm8k.ask(
         engine, questions_of(name, size), gsm8k.style("mi355x_night", max_tokens=200), size.sums_width,

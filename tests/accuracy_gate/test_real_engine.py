@@ -55,7 +55,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> NightReference:
         for engine in running:
             tokens += [collect(engine, prompts(WIDTH), mode="concurrent", concurrency=WIDTH)]
             tokens += [collect(engine, prompts(4), mode="alone")]
-            texts += [collect_drift(engine, fixed_texts(6), mode, WIDTH) for mode in ("concurrent", "alone")]
+            texts += [collect_drift(engine, fixed_texts(6), m, WIDTH, decode=32) for m in ("concurrent", "alone")]
             assert "PLANTED FAULT" not in engine.log_since(0)
         answers = gsm8k.ask(running[0], QUESTIONS, STYLE, 16)
     assert not answers.errors and answers.correct >= 44, answers.score
