@@ -84,21 +84,32 @@ def growth(comparison: DriftComparison) -> Estimate:
     return _ratio([_growth(text.sizes) for text in comparison.texts])
 
 
-def excess(unchanged: DriftComparison, candidate: DriftComparison) -> Estimate:
-    """Both from the same texts in float32: rms of the candidate's moves over rms of the unchanged engine's. Paired by
-    text, so that texts that are hard to compute exactly weigh alike on both sides."""
-    own = {text.text_id: float((text.sizes**2).sum()) for text in unchanged.texts}
-    squares = _ratio([(float((text.sizes**2).sum()), own[text.text_id]) for text in candidate.texts])
+def farther(unchanged: DriftComparison, candidate: DriftComparison) -> dict[str, Estimate]:
+    """How much farther from exact the candidate is. Both comparisons are with float32, of the same texts:
+
+        excess         rms of the candidate's moves over rms of the unchanged engine's; 1: as far
+        excess_growth  slope of the logarithm of that ratio, position by position, a 100 tokens
+    Paired, so that text that is hard to compute exactly weighs alike on both sides.
+    """
+    own = {text.text_id: text.sizes for text in unchanged.texts}
+    pairs = [(text.sizes, own[text.text_id]) for text in candidate.texts]
+    squares = _ratio([(float(theirs @ theirs), float(mine @ mine)) for theirs, mine in pairs])
     root = float(np.sqrt(squares.value))
-    return Estimate(root, squares.error / (2 * root) if squares.error is not None and root else None)
+    error = squares.error / (2 * root) if squares.error is not None and root else None
+    return {
+        "excess": Estimate(root, error),
+        "excess_growth": _ratio([_growth(theirs, mine) for theirs, mine in pairs]),
+    }
 
 
-def _growth(sizes: Floats) -> tuple[float, float]:
-    moved = np.nonzero(sizes)[0]
+def _growth(sizes: Floats, over: Floats | None = None) -> tuple[float, float]:
+    """Numerator and denominator of the slope of ln(sizes / over) on the position in hundreds, within one text."""
+    over = np.ones_like(sizes) if over is None else over
+    moved = np.nonzero((sizes > 0) & (over > 0))[0]
     if len(moved) < 2:
         return 0.0, 0.0
     hundreds = moved / 100 - moved.mean() / 100
-    return float(hundreds @ np.log(sizes[moved])), float(hundreds @ hundreds)
+    return float(hundreds @ np.log(sizes[moved] / over[moved])), float(hundreds @ hundreds)
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> Estimate:

@@ -63,7 +63,9 @@ def reference() -> DriftReference:
 
 @pytest.fixture(scope="module")
 def with_truth(reference: DriftReference) -> DriftReference:
-    return reference.model_copy(update={"truth": toy_run(noise=0.0, step=0.0)})
+    """And with float32 recorded, from which this engine has no trend."""
+    one, other = reference.runs[0], reference.runs[0].model_copy(update={"launch_id": "L2"})
+    return calibrate([one, other], truth=toy_run(noise=0.0, step=0.0))
 
 
 def reason_of(result: GateResult, outcome: str) -> str:
@@ -75,7 +77,7 @@ def test_calibration_measures_rounding_between_decoding_and_reading(reference: D
     assert reference.mode == "concurrent 8: two fresh processes agree to the last digit"
     assert reference.band_source == "decoded against read"
     assert reference.band == pytest.approx(0.11, abs=0.02)  # two noises of 0.07 and two roundings of 0.125 / sqrt(12)
-    assert reference.allowed == {"likelihood": 0.001, "sharpness": 0.0003, "growth": 0.03}
+    assert reference.allowed["sharpness"] == (-0.0008, 0.0008)
 
 
 def test_equal_numbers_pass_at_once(reference: DriftReference) -> None:
@@ -88,8 +90,8 @@ def test_rounding_passes_and_tells_what_could_have_been_seen(with_truth: DriftRe
     for seed in (100, 101, 102):
         result = check(with_truth, toy_run(seed))
         assert "and without a trend" in reason_of(result, "pass")
-    assert result.power and "800 positions in 8 texts. A fault fails that moves likelihood by 0.0" in result.power
-    assert "the distance from float32 by 1" in result.power
+    assert result.power and "800 positions in 8 texts. A fault fails that puts likelihood below -0.0" in result.power
+    assert "excess from float32 above 1." in result.power
     assert len(json.dumps(result.statistic)) < 4000
 
 
@@ -123,7 +125,7 @@ def test_a_fault_of_half_the_size_of_rounding_shows_in_the_distance_from_float32
     more = np.random.default_rng(3)
     run = toy_run(9, lambda _, logits: logits + more.normal(0, 0.08, logits.shape))
     reason_of(check(reference, run), "pass")
-    assert "times as far from float32 as the unchanged engine" in reason_of(check(with_truth, run), "fail")
+    assert reason_of(check(with_truth, run), "fail").startswith("excess from float32 is 1.")
 
 
 def test_a_fault_of_twice_the_size_of_rounding_fails_by_its_size(reference: DriftReference) -> None:
@@ -140,6 +142,21 @@ def test_a_fault_in_one_place_of_one_text_fails(reference: DriftReference) -> No
         return logits
 
     assert "t5 from token 33 on they moved" in reason_of(check(reference, toy_run(1, fault)), "fail")
+
+
+def test_what_computes_more_exactly_than_the_unchanged_engine_passes() -> None:
+    """The engine lies 1 % off float32, and the candidate is exact."""
+
+    def dull(_: int, logits: np.ndarray) -> np.ndarray:
+        return logits * 0.99
+
+    exact = toy_run(noise=0.0, step=0.0)
+    runs = [toy_run(1, dull, launch=launch) for launch in ("L1", "L2")]
+    assert "sharpness moved by +0.01" in reason_of(check(calibrate(runs), exact), "fail")
+    knowing = calibrate(runs, truth=exact)
+    assert knowing.allowed["sharpness"] == (-0.0008, pytest.approx(0.01, abs=0.001))
+    assert knowing.band_source == "against float32"
+    reason_of(check(knowing, exact), "pass")
 
 
 def test_errors_pass_nothing_and_blame_nothing(reference: DriftReference) -> None:
