@@ -65,7 +65,9 @@ def edges(
     """
     found = [Edge(rows=rows, kind="tile") for rows in set(tile_edges) if rows >= 1]
     unknown: list[str] = []
-    if graphs(realised):
+    if not realised.get("enforce_eager") and realised.get("compilation.cudagraph_mode") is None:
+        unknown.append("whether decode batches run from captured graphs")
+    elif graphs(realised):
         sizes = realised.get("compilation.cudagraph_capture_sizes")
         if isinstance(sizes, list) and sizes:
             found += [Edge(rows=size, kind="graph") for size in sizes if isinstance(size, int)]

@@ -63,6 +63,7 @@ def test_what_is_not_read_back_is_said_and_not_guessed() -> None:
     found = plan(silent, 3)
     assert found.widths == ()
     assert found.sentence.endswith("not known: the sizes of the captured graphs; not known: max-num-seqs")
+    assert "whether decode batches run from captured graphs" in plan({"max_num_seqs": 4}, 3).sentence
 
 
 def test_widths_above_what_the_gate_can_pay_are_left_out_and_named() -> None:
