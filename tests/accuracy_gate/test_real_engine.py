@@ -84,6 +84,6 @@ def test_an_unchanged_engine_passes_and_a_skipped_layer_fails(reference: NightRe
         result = drift.check(reference.drift, collect_drift(wrong, fixed_texts(6), "concurrent", WIDTH))
         assert result.outcome == "fail", result.reason
         answers = gsm8k.ask(wrong, QUESTIONS, STYLE, 16, after_wave=stop)
-    assert answers.stopped and answers.not_asked == 32  # one wave of sixteen was enough
+    assert answers.stopped and answers.not_asked >= 16  # twelve straight losses are enough: one wave, or two
     result = gsm8k.check(QUESTIONS, reference.answers, answers)
-    assert result.outcome == "fail" and "16" in result.reason, result.reason
+    assert result.outcome == "fail", result.reason

@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from accuracy_gate.arithmetic.generate import problems
+from accuracy_gate.arithmetic.measure import ask as ask_sums
 from contracts import EngineSpec, LaunchRecord, Limits, Workload
 from engine.measure import measure
 from engine.orphans import alive, end_orphans, wait_gone
@@ -64,7 +66,9 @@ def ask(engine: Engine, path: str = "/v1/completions", **more: Any) -> httpx.Res
 def test_it_answers_and_stays_ours(real: Engine) -> None:
     real.check()
     choice = ask(real, max_tokens=3, return_token_ids=True).json()["choices"][0]
-    assert choice["text"].startswith("42") and len(choice["token_ids"]) == 3
+    assert choice["text"] and len(choice["token_ids"]) == 3
+    score = ask_sums(real, problems("held_out_numbers", 4, seed=4))
+    assert score.errors == 0 and score.right >= 3, score.wrong
     real.check()
     names = {psutil.Process(pid).name() for pid in real.pids()}
     assert any("EngineCore" in name for name in names), names
