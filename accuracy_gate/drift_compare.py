@@ -59,6 +59,11 @@ class DriftComparison:
     def positions(self) -> int:
         return sum(len(text.change) for text in self.texts)
 
+    @property
+    def apart(self) -> int:
+        """Positions at which the two lists of best tokens share fewer than two."""
+        return sum(int(np.sum(np.bincount(text.where, minlength=len(text.change)) < 2)) for text in self.texts)
+
 
 def compare(reference: DriftRun, candidate: DriftRun) -> DriftComparison:
     """The candidate's texts, in its order; it may have read fewer. Raises ValueError when one is unknown to the

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from accuracy_gate.collect import Mode, Position, TokenSequence
-from accuracy_gate.drift import DriftReference, calibrate, check
+from accuracy_gate.drift import FLOAT_FLOOR, DriftReference, calibrate, check
 from accuracy_gate.drift_collect import DriftRun
 from contracts import GateResult
 
@@ -159,6 +159,21 @@ def test_what_computes_more_exactly_than_the_unchanged_engine_passes() -> None:
     reason_of(check(knowing, exact), "pass")
 
 
+def test_float32_may_round_otherwise_though_that_grows_with_the_position_and_a_small_fault_still_fails() -> None:
+    """Sums of more terms round more: in float32 a few millionths of a nat, of which nobody need be afraid."""
+    exact = [toy_run(1, noise=0.0, step=0.0, launch=launch) for launch in ("L1", "L2")]
+    single = calibrate(exact)
+    assert single.band == FLOAT_FLOOR
+
+    def rounding(text: int, logits: np.ndarray) -> np.ndarray:
+        far = np.arange(POSITIONS)[:, None] / POSITIONS
+        return logits + far * np.random.default_rng(text).normal(0, 5e-6, logits.shape)
+
+    reason_of(check(single, toy_run(fault=rounding, noise=0.0, step=0.0)), "pass")
+    slightly = check(single, toy_run(fault=lambda _, logits: logits * 1.0005, noise=0.0, step=0.0))
+    assert "times rounding" in reason_of(slightly, "fail")
+
+
 def test_errors_pass_nothing_and_blame_nothing(reference: DriftReference) -> None:
     run = toy_run(1)
     lost = TokenSequence(prompt_id="t0", error="timeout", detail="after 120 s")
@@ -192,3 +207,25 @@ def test_calibration_needs_two_processes() -> None:
         calibrate([toy_run(1, texts=1), toy_run(1, texts=1)])
     with pytest.raises(ValueError, match="no runs"):
         calibrate([])
+
+
+def test_best_tokens_that_are_quite_others_are_no_small_move(reference: DriftReference) -> None:
+    """With nothing in common no move can be taken, and nothing may be called equal."""
+    known = reference.runs[0]
+
+    def other(one: Position) -> Position:
+        top = tuple((token + 1000, value) for token, value in one.top)
+        return Position.model_construct(token=one.token, logprob=one.logprob - 5, top=top)
+
+    moved = tuple(
+        sequence.model_copy(update={"positions": tuple(other(one) for one in sequence.positions)})
+        for sequence in known.sequences
+    )
+    reason = reason_of(check(reference, known.model_copy(update={"sequences": moved})), "fail")
+    assert f"at {TEXTS * POSITIONS} of {TEXTS * POSITIONS} positions the best tokens are quite others" in reason
+
+
+def test_one_text_has_no_spread_to_find_a_trend_by(reference: DriftReference) -> None:
+    alone = toy_run(5, texts=1)
+    result = check(reference, alone)
+    assert result.outcome == "pass", result.reason
