@@ -124,15 +124,20 @@ def _compare_one(reference: TokenSequence, candidate: TokenSequence, tokens: int
 
     drifts: list[float] = []
     shifts: list[float] = []
+    made = (len(reference.positions), len(candidate.positions))
+    short = f"{made[1]} tokens, reference {made[0]}, asked {tokens}" if set(made) != {tokens} else ""
     for index, (a, b) in enumerate(zip(reference.positions, candidate.positions, strict=False)):
-        if (behind := _behind(b)) > 0:
-            detail = f"position {index}: took token {b.token} though {b.top[0][0]} led by {behind:.3f} nats"
+        if broken := _not_greedy(candidate, index, 1 if a.token == b.token else None):
             return PromptComparison(
-                prompt_id=name, outcome="not_greedy", detail=detail, drifts=tuple(drifts), shifts=tuple(shifts)
+                prompt_id=name, outcome="not_greedy", detail=broken, drifts=tuple(drifts), shifts=tuple(shifts)
             )
         if a.token != b.token:
             divergence = _divergence(name, index, a, b)
             shifts.append(-divergence.size)
+            if short:
+                return PromptComparison(
+                    prompt_id=name, outcome="short", detail=short, drifts=tuple(drifts), shifts=tuple(shifts)
+                )
             return PromptComparison(
                 prompt_id=name, outcome="diverged", drifts=tuple(drifts), shifts=tuple(shifts), divergence=divergence
             )
@@ -141,10 +146,18 @@ def _compare_one(reference: TokenSequence, candidate: TokenSequence, tokens: int
         if rival is not None:
             moved = _lead(b, a.token, rival) - _lead(a, a.token, rival)
             shifts.append(moved if _rank(b, rival) else max(0.0, moved))
-    made = (len(reference.positions), len(candidate.positions))
-    outcome: Literal["equal", "short"] = "equal" if made[0] == made[1] == tokens else "short"
-    detail = "" if outcome == "equal" else f"{made[1]} tokens, reference {made[0]}, asked {tokens}"
-    return PromptComparison(prompt_id=name, outcome=outcome, detail=detail, drifts=tuple(drifts), shifts=tuple(shifts))
+    outcome: Literal["equal", "short"] = "short" if short else "equal"
+    return PromptComparison(prompt_id=name, outcome=outcome, detail=short, drifts=tuple(drifts), shifts=tuple(shifts))
+
+
+def _not_greedy(sequence: TokenSequence, start: int, count: int | None) -> str:
+    """In words, the first of `count` positions from `start` on (None: of all, since greedy is promised also after two
+    runs part) at which the token is not the best of its own list; empty when there is none."""
+    stop = None if count is None else start + count
+    for index, position in enumerate(sequence.positions[start:stop], start):
+        if (behind := _behind(position)) > 0:
+            return f"position {index}: took token {position.token} though {position.top[0][0]} led by {behind:.3f} nats"
+    return ""
 
 
 def _behind(position: Position) -> float:

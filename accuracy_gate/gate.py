@@ -6,7 +6,8 @@ concurrent). In this order:
 
     errors                    a request failed: `inconclusive`. It is not a wrong answer, and nothing passes.
     broken promises           truncated, not greedy, prompt read differently: `fail`, whatever the band.
-    all token IDs equal       `pass`.
+    all token IDs equal       `pass`; `inconclusive` where leads moved more than the bulk rule fails: a model that is
+                              sure of itself hides much behind equal tokens.
     too little in common      sequences part so early that the rest says nothing: `inconclusive` at best.
     bulk   R = rms(shift) / band
                               R <= BULK_PASS: as rounding. R > BULK_FAIL: `fail`. Between: `inconclusive`.
@@ -164,7 +165,9 @@ def judge(comparison: Comparison, band: Band, tokens: int) -> tuple[Outcome, str
     if comparison.exact:
         moved = rms(shifts) / band.shift_rms
         but = f", though leads moved {moved:.2f} times tonight's rounding" if moved > BULK_PASS else ""
-        return "pass", f"all {len(prompts) * tokens} tokens of {len(prompts)} prompts are equal{but}"
+        far = moved > BULK_FAIL and len(shifts) >= BULK_POSITIONS
+        same = f"all {len(prompts) * tokens} tokens of {len(prompts)} prompts are equal{but}"
+        return ("inconclusive" if far else "pass"), same
 
     n, size, peak = len(shifts), rms(shifts), max_abs(shifts)
     ratio = size / band.shift_rms

@@ -18,19 +18,25 @@ EVERY = 3  # of the prompts one in so many is secret, so that any first few of t
 
 
 def draw(path: Path) -> str:
-    """The night's secret: 32 hex digits, written once, readable by its owner only; a second call reads it back.
-
-    Raises OSError, or ValueError when the file holds something else.
-    """
-    try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    """The night's secret: 32 hex digits, written whole or not at all, readable by its owner only; where there is one
+    already, that one. Raises OSError, or ValueError when the file holds something else."""
+    if not path.exists():
+        part = path.with_suffix(".new")
+        part.unlink(missing_ok=True)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_hex(16))
             file.flush()
             os.fsync(file.fileno())
-    except FileExistsError:
-        pass
+        os.link(part, path)  # fails where another has just written one
+        part.unlink()
+    return read(path)
+
+
+def read(path: Path, sealed: str | None = None) -> str:
+    """The secret that was drawn. Raises OSError, or ValueError when it is not the one that was `sealed` (SHA-256)."""
     secret = path.read_text().strip()
-    if len(secret) != 32 or not set(secret) <= set("0123456789abcdef"):
+    well_formed = len(secret) == 32 and set(secret) <= set("0123456789abcdef")
+    if not well_formed or sealed not in (None, digest(secret)):
         raise ValueError(f"{path} is not what this night wrote there: restore it, or start a new night")
     return secret
 

@@ -15,7 +15,8 @@ class NightReference(Frozen):
     tokens: GateReference
     drift: DriftReference | None = None
     questions: QuestionSet | None = None
-    answers: Answers | None = None  # to the questions
+    prompts_hash: str | None = None  # of the questions as they are put
+    answers: Answers | None = None
     widths: str = ""  # in words, which batch widths the token runs leave out
 
     def save(self, path: Path) -> str:

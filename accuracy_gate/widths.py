@@ -112,20 +112,25 @@ def plan(
     asked_anyway: Iterable[int] = (1,),
     tile_edges: Iterable[int] = (),
     widest: int = 512,
+    at_once: int | None = None,
 ) -> WidthPlan:
     """The widths to ask beside `asked_anyway` (requests at a time), at most `most_widths` of them and none above
-    `widest` (what the gate can pay for) or max-num-seqs."""
+    `widest` (what the gate can pay for) or max-num-seqs. `at_once`: what the workload sends at a time, where that is
+    known; then it is the bound instead, and wanted itself: a candidate may run so many together where the engine that
+    was read back queues them."""
     known, unknown = edges(realised, tile_edges)
     each = rows_per_request(realised)
-    bound = most_at_once(realised) or max((edge.rows // each for edge in known), default=1)
-    have = {min(width, bound) for width in asked_anyway}
-    all_wanted = wanted(known, each, bound)
+    most = most_at_once(realised)
+    bound = at_once or most or max((edge.rows // each for edge in known), default=1)
+    together = max(most or bound, bound)  # the most that may run at a time, in the engine or in a candidate
+    have = {min(width, together) for width in asked_anyway if min(width, together) <= bound}
+    all_wanted = tuple(sorted({*wanted(known, each, bound), *((at_once,) if at_once else ())}))
     inner = sorted({edge.rows // each for edge in known if edge.rows // each < bound})
 
     def bucket(width: int) -> int:
         return sum(edge < width for edge in inner)
 
-    chosen: set[int] = set()
+    chosen: set[int] = {at_once} if at_once and at_once not in have and most_widths else set()
     while len(chosen) < most_widths:
         taken = have | chosen
         left = [width for width in all_wanted if width <= widest and width not in taken]

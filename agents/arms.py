@@ -111,6 +111,10 @@ class Arms:
                 LaunchStopped(launch_id=engine.record.launch_id, seconds=report.seconds, forced=report.forced),
             )
 
+    def is_up(self, arm: Arm, spec: EngineSpec) -> bool:
+        engine = self._up.get(arm)
+        return engine is not None and engine.record.spec_id == spec.id
+
     def rss(self) -> int | None:
         """Resident bytes of the largest engine that is up; None when none is."""
         return max((engine.rss_bytes() for engine in self._up.values()), default=None)

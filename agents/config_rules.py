@@ -31,6 +31,8 @@ TAKEN_FLAGS = {
 TAKEN_ENV = {"PYTHONPATH": "is set by nightgate; name folders in engine.plugin_paths"}
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MOST_MINUTES = 31 * 24 * 60  # beyond a month somebody meant seconds, or infinity
+MOST_PROMPTS = 512  # the generator's shortest prompts run out somewhere above a thousand
+DRIFT_CONTEXT = 512  # tokens: a text of the drift check and what is decoded after it
 NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -52,6 +54,15 @@ def _night(config: NightConfig) -> Iterator[Problem]:
     sums = config.gate.gsm8k
     if sums is not None and sums.style not in STYLES:
         yield ("gate", "gsm8k", "style"), f"must be one of {', '.join(STYLES)}, got {sums.style}"
+    gate = config.gate
+    if gate.prompts > MOST_PROMPTS:
+        yield ("gate", "prompts"), f"must be at most {MOST_PROMPTS}, got {gate.prompts}"
+    if 0 < gate.drift_texts < 4:
+        yield ("gate", "drift_texts"), f"must be 0 or at least 4 (fewer texts show no spread), got {gate.drift_texts}"
+    context = config.engine.flags.get("max-model-len")
+    if gate.drift_texts and isinstance(context, int) and context < DRIFT_CONTEXT:
+        words = f"needs engine.flags.max-model-len of at least {DRIFT_CONTEXT} (it is {context}); raise it, or set 0"
+        yield ("gate", "drift_texts"), words
     objective = config.workload.objective
     for key, metric in [
         (("metric",), objective.metric),

@@ -14,7 +14,8 @@ from ledger.log import Ledger
 from ledger.schema import Warned
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-GUARDED = ("judge", "accuracy_gate")  # the proposer never edits what judges it
+GUARDED = ("judge", "accuracy_gate", "agents/gating.py")  # the proposer never edits what judges it
+GUARDED_KINDS = (".py", ".json", ".safetensors")  # the small model's files too
 
 
 class Interrupted(KeyboardInterrupt):
@@ -97,9 +98,10 @@ class Night:
 
 
 def guarded_files() -> dict[str, str]:
-    """SHA-256 of every source file of the judge and the gate, by path relative to the checkout."""
+    """SHA-256 of every source file of the judge and the gate and of the small model, by path in the checkout."""
     return {
         str(path.relative_to(CHECKOUT)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for room in GUARDED
-        for path in sorted((CHECKOUT / room).rglob("*.py"))
+        for place in GUARDED
+        for path in ([CHECKOUT / place] if place.endswith(".py") else sorted((CHECKOUT / place).rglob("*")))
+        if path.suffix in GUARDED_KINDS
     }

@@ -12,25 +12,37 @@ from accuracy_gate.gate import calibrate, check
 from accuracy_gate.gsm8k import Answers, QuestionSet
 from accuracy_gate.reference import NightReference
 from accuracy_gate.texts import fixed_texts
-from accuracy_gate.widths import WidthPlan, most_at_once, plan
+from accuracy_gate.widths import WidthPlan, plan
 from agents.arms import Arm
 from agents.context import Night, NightProblem
 from agents.state import Trial
-from contracts import EngineSpec, GateResult, SumsRule
+from contracts import EngineSpec, Frozen, GateResult, SumsRule, content_hash
 from engine.running import EngineFailure, RunningEngine
 from ledger.schema import GateReferenced, GateSealed, GateUnsealed
 
 FOLDER = Path("artifacts/gate")
 SECRET = FOLDER / "secret"
+MODES: tuple[Mode, ...] = ("concurrent", "alone")
 READ_BACK = 32  # tokens that a reference decodes and reads again: what rounding alone does to their log-probabilities
 
 
 def seal(night: Night) -> None:
     """Draws tonight's secret and tells the ledger its hash. Again after a resume: nothing new. Raises NightProblem."""
+    if sealed(night) is not None:
+        secret_of(night)
+        return
     (night.folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    secret = secret_of(night)
-    if not any(event.kind == "gate_sealed" for event in night.ledger.events):
-        night.emit("gate_sealed", GateSealed(secret_sha256=held_out.digest(secret)))
+    try:
+        secret = held_out.draw(night.folder / SECRET)
+    except (OSError, ValueError) as error:
+        raise NightProblem(f"the gate's secret cannot be used: {error}") from error
+    night.emit("gate_sealed", GateSealed(secret_sha256=held_out.digest(secret)))
+
+
+def sealed(night: Night) -> str | None:
+    """The hash of the secret that the ledger was told first; None before that."""
+    told = (event.data["secret_sha256"] for event in night.ledger.events if event.kind == "gate_sealed")
+    return next(told, None)
 
 
 def unseal(night: Night) -> None:
@@ -40,7 +52,7 @@ def unseal(night: Night) -> None:
 
 def secret_of(night: Night) -> str:
     try:
-        return held_out.draw(night.folder / SECRET)
+        return held_out.read(night.folder / SECRET, sealed(night))
     except (OSError, ValueError) as error:
         raise NightProblem(f"the gate's secret cannot be used: {error}") from error
 
@@ -67,18 +79,23 @@ def reference_tonight(night: Night, base: EngineSpec, arms: str) -> GateReferenc
             night.arms.down("B" if arm == "A" else "A")
         began = time.monotonic()  # one process' worth is what a full gate takes
         engine = night.arms.up({arm: base}, None, 0)[arm]
-        token_runs += [ask(night, engine, *form, arm, f"reference-{arm}") for form in forms]
+        token_runs += [ask(night, engine, *form, arm, f"reference-{arm}", None) for form in forms]
         if gate.drift_texts:  # alone too: what another order of the same sums does to them
-            name = f"reference-{arm}"
-            drift_runs += [ask_drift(night, engine, mode, arm, name, READ_BACK) for mode in ("concurrent", "alone")]
-    questions, answers = ask_sums(night, base, gate.gsm8k, None, "A") if gate.gsm8k else (None, None)
-    if answers:
+            for mode in MODES:
+                drift_runs.append(ask_drift(night, engine, mode, arm, f"reference-{arm}", None, READ_BACK))
+    asked, answers = None, None
+    if gate.gsm8k is not None:
+        asked = sums_of(night, gate.gsm8k)
+        answers = ask_sums(night, base, gate.gsm8k, asked, None, None)  # B is up: where two do not fit, the only one
         answers.save(night.folder / FOLDER / "reference-gsm8k.json")
+        if problem := gsm8k.no_reference(answers):
+            raise NightProblem(f"the accuracy gate has no reference: {problem}")
     try:
         reference = NightReference(
             tokens=calibrate(token_runs),
             drift=drift.calibrate(drift_runs) if drift_runs else None,
-            questions=questions,
+            questions=asked.questions if asked else None,
+            prompts_hash=asked.prompts_hash if asked else None,
             answers=answers,
             widths=widths.sentence,
         )
@@ -90,8 +107,8 @@ def reference_tonight(night: Night, base: EngineSpec, arms: str) -> GateReferenc
         sha256=reference.save(night.folder / path),
         prompts_hash=token_runs[0].prompts_hash,
         texts_hash=drift_runs[0].texts_hash if drift_runs else None,
-        questions=questions.source if questions else None,
-        questions_hash=questions.digest if questions else None,
+        questions=asked.questions.source if asked else None,
+        questions_hash=asked.questions.digest if asked else None,
         score=answers.score if answers else None,
         seconds=time.monotonic() - began,
     )
@@ -121,15 +138,17 @@ def run_gate(
         mode, width, count = asked[0]
         asked = [(mode, width, min(width, count))]
     for mode, width, count in asked:
-        run = ask(night, engine, mode, width, count, "B", name)
+        run = ask(night, engine, mode, width, count, "B", name, experiment)
+        if run.prompts_hash != known.prompts_hash and count == len(reference.tokens.runs[0].sequences):
+            raise NightProblem("the gate's prompts are not those of the reference: start a new night")
         artifact = str(FOLDER / f"{name}-{mode}-{width}.json")
-        result = check(reference.tokens, run)
-        results.append(result.model_copy(update={"artifact": artifact, "power": f"{result.power}; {reference.widths}"}))
+        results.append(check(reference.tokens, run).model_copy(update={"artifact": artifact}))
         if results[-1].outcome == "fail":
             return results
     if quick:
         return results
-    results.append(check_drift(night, engine, reference, name))
+    results[-1] = results[-1].model_copy(update={"power": f"{results[-1].power}; {reference.widths}"})
+    results.append(check_drift(night, engine, reference, name, experiment))
     if results[-1].outcome == "fail":
         return results
     return [*results, check_sums(night, spec, reference, name, trial)]
@@ -139,12 +158,15 @@ def widths_of(night: Night, base: EngineSpec) -> WidthPlan:
     """Batch widths beside the usual ones: edges of what the base runs, up to what the workload sends at once. A
     candidate may run that many together even where the base queues them."""
     record, workload = night.arms.record_of(base), night.config.workload
-    realised = dict(record.realised) if record else {}
-    realised["max_num_seqs"] = workload.concurrency or most_at_once(realised)
-    return plan(realised, night.config.gate.more_widths, asked_anyway=(1, night.config.gate.concurrency))
+    gate = night.config.gate
+    realised = record.realised if record else {}
+    return plan(realised, gate.more_widths, (1, gate.concurrency), at_once=workload.concurrency)
 
 
-def ask(night: Night, engine: RunningEngine, mode: Mode, width: int, count: int, arm: Arm, name: str) -> TokenRun:
+def ask(
+    night: Night, engine: RunningEngine, mode: Mode, width: int, count: int, arm: Arm, name: str,
+    experiment: str | None,
+) -> TokenRun:  # fmt: skip
     """One collection, saved. Raises ArmFailure."""
     rule = night.config.gate
     most = max(rule.prompts, count)
@@ -152,48 +174,72 @@ def ask(night: Night, engine: RunningEngine, mode: Mode, width: int, count: int,
     try:
         run = collect(engine, prompts, rule.tokens, mode, width, night.config.limits.request_s)
     except EngineFailure as cause:
-        raise night.arms.failed(arm, cause, None) from cause
+        raise night.arms.failed(arm, cause, experiment) from cause
     run.save(night.folder / FOLDER / f"{name}-{mode}-{width}.json")
     return run
 
 
-def ask_drift(night: Night, engine: RunningEngine, mode: Mode, arm: Arm, name: str, decode: int = 0) -> DriftRun:
+def ask_drift(
+    night: Night, engine: RunningEngine, mode: Mode, arm: Arm, name: str, experiment: str | None, decode: int = 0
+) -> DriftRun:
     """The fixed texts' log-probabilities, saved. Raises ArmFailure."""
     rule = night.config.gate
     texts = fixed_texts(rule.drift_texts, held_out.seed(secret_of(night), "texts"))
     try:
         run = collect_drift(engine, texts, mode, rule.concurrency, night.config.limits.request_s, decode)
     except EngineFailure as cause:
-        raise night.arms.failed(arm, cause, None) from cause
+        raise night.arms.failed(arm, cause, experiment) from cause
     run.save(night.folder / FOLDER / f"{name}-drift-{mode}.json")
     return run
 
 
-def check_drift(night: Night, engine: RunningEngine, reference: NightReference, name: str) -> GateResult:
+def check_drift(
+    night: Night, engine: RunningEngine, reference: NightReference, name: str, experiment: str | None
+) -> GateResult:
     if reference.drift is None:
         reason = "gate.drift_texts is 0 in the night file"
         return GateResult(check=drift.CHECK, outcome="not_run", mode="", reason=reason)
-    run = ask_drift(night, engine, reference.drift.runs[0].mode, "B", name)
+    run = ask_drift(night, engine, reference.drift.runs[0].mode, "B", name, experiment)
     artifact = str(FOLDER / f"{name}-drift-{run.mode}.json")
     return drift.check(reference.drift, run).model_copy(update={"artifact": artifact})
 
 
+class Sums(Frozen):
+    """What is asked tonight: the same questions, put in the same words, all night."""
+
+    questions: QuestionSet
+    prompts_hash: str
+
+
 def check_questions(night: Night) -> None:
-    """At preflight: can they be read and asked in this style? Raises NightProblem."""
-    if night.config.gate.gsm8k is not None:
-        questions_of(night, night.config.gate.gsm8k)
+    """At preflight: can they be read, put in this style, and are they enough? Raises NightProblem."""
+    rule = night.config.gate.gsm8k
+    if rule is None:
+        return
+    have, least = len(sums_of(night, rule).questions.questions), gsm8k.fewest_to_pass(rule.margin)
+    if have < least:
+        raise NightProblem(
+            f"gate.gsm8k asks {have} questions, and with fewer than {least} no change can be shown to lose less than "
+            f"{100 * rule.margin:g} points: raise gate.gsm8k.count (the file may hold no more) or margin"
+        )
 
 
-def questions_of(night: Night, rule: SumsRule) -> tuple[QuestionSet, gsm8k.Style]:
+def sums_of(night: Night, rule: SumsRule) -> Sums:
     """Generated problems come from tonight's secret; of a file the first are taken, so that the score can be laid
     beside others'. Raises NightProblem."""
     seed = held_out.seed(secret_of(night), "problems") if rule.questions.startswith("arithmetic:") else None
     try:
-        shown = gsm8k.train_for(rule.questions) if gsm8k.STYLES[rule.style].shots else None
-        style = gsm8k.style(rule.style, shown, rule.max_tokens)
-        return gsm8k.read(rule.questions, rule.count, seed), style
+        questions = gsm8k.read(rule.questions, rule.count, seed)
+        prompts = style_of(rule).prompts(questions.questions)
     except (OSError, ValueError) as error:
         raise NightProblem(f"gate.gsm8k.questions cannot be used: {error}") from error
+    return Sums(questions=questions, prompts_hash=content_hash(list(prompts)))
+
+
+def style_of(rule: SumsRule) -> gsm8k.Style:
+    """Raises OSError or ValueError when its worked examples cannot be read."""
+    shown = gsm8k.train_for(rule.questions) if gsm8k.STYLES[rule.style].shots else None
+    return gsm8k.style(rule.style, shown, rule.max_tokens)
 
 
 def sums_spec(spec: EngineSpec, rule: SumsRule) -> EngineSpec:
@@ -202,18 +248,17 @@ def sums_spec(spec: EngineSpec, rule: SumsRule) -> EngineSpec:
 
 
 def ask_sums(
-    night: Night, spec: EngineSpec, rule: SumsRule, known: Answers | None, arm: Arm, trial: Trial | None = None
-) -> tuple[QuestionSet, Answers]:
-    """In waves; against `known` answers the asking stops as soon as harm is shown. Raises ArmFailure, NightProblem."""
-    questions, style = questions_of(night, rule)
+    night: Night, spec: EngineSpec, rule: SumsRule, asked: Sums, known: Answers | None, trial: Trial | None
+) -> Answers:
+    """As arm B, in waves; against `known` answers the asking stops as soon as harm is shown. Raises ArmFailure."""
     experiment, launch_pair = (trial.experiment_id, max(trial.launch_pair - 1, 0)) if trial else (None, 0)
-    engine = night.arms.up({arm: sums_spec(spec, rule)}, experiment, launch_pair)[arm]
+    engine = night.arms.up({"B": sums_spec(spec, rule)}, experiment, launch_pair)["B"]
     stop = gsm8k.stop_on_harm(known.answers) if known else None
+    wait_s = night.config.limits.request_s
     try:
-        answers = gsm8k.ask(engine, questions, style, rule.concurrency, night.config.limits.request_s, stop)
+        return gsm8k.ask(engine, asked.questions, style_of(rule), rule.concurrency, wait_s, stop)
     except EngineFailure as cause:
-        raise night.arms.failed(arm, cause, experiment) from cause
-    return questions, answers
+        raise night.arms.failed("B", cause, experiment) from cause
 
 
 def check_sums(night: Night, spec: EngineSpec, reference: NightReference, name: str, trial: Trial | None) -> GateResult:
@@ -221,10 +266,14 @@ def check_sums(night: Night, spec: EngineSpec, reference: NightReference, name: 
     if rule is None or reference.questions is None:
         reason = "no questions given: set gate.gsm8k.questions in the night file"
         return GateResult(check="gsm8k", outcome="not_run", mode="", reason=reason)
-    questions, answers = ask_sums(night, spec, rule, reference.answers, "B", trial)
-    if questions.digest != reference.questions.digest:
-        raise NightProblem(f"{rule.questions} was changed since the night began: restore it, or start a new night")
+    asked = sums_of(night, rule)
+    if (asked.questions.digest, asked.prompts_hash) != (reference.questions.digest, reference.prompts_hash):
+        raise NightProblem(
+            f"{rule.questions}, or the worked examples beside it, changed since the night began: restore them, or "
+            "start a new night"
+        )
+    answers = ask_sums(night, spec, rule, asked, reference.answers, trial)
     path = FOLDER / f"{name}-gsm8k.json"
     answers.save(night.folder / path)
-    result = gsm8k.check(questions, reference.answers, answers, rule.floor, rule.margin)
+    result = gsm8k.check(asked.questions, reference.answers, answers, rule.floor, rule.margin)
     return result.model_copy(update={"artifact": str(path)})

@@ -82,6 +82,12 @@ def resume(folder: Path, on_event: OnEvent | None = None) -> tuple[Path, int]:
             raise NightProblem(f"{folder.name} is finished: read {folder / 'report.md'}, or start a new night")
         if view.config is None:
             raise NightProblem(f"{folder.name} was stopped before its first line: start a new one, without --resume")
+        for part in ("engine", "workload", "gate", "judge"):
+            if getattr(config, part) != getattr(view.config, part):
+                raise NightProblem(
+                    f"{folder / 'night.yaml'} says another {part} than when the night began: restore it, or start a "
+                    "new night"
+                )
         if view.kept_ids and not (folder / "overlay" / ".git" / "HEAD").exists():
             raise NightProblem(f"{folder / 'overlay'} with the kept changes is gone: restore it, or start a new night")
         orphans = end_orphans(o.launch for o in view.open_launches)

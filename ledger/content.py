@@ -253,7 +253,8 @@ def _sums(view: NightView) -> str | None:
         return None
     return (
         f"the unchanged engine has {view.referenced.score} ({view.referenced.questions}, style {rule.style}); "
-        f"a candidate must reach {percent(rule.floor)} and lose less than {100 * rule.margin:g} points on the same ones"
+        f"a candidate must lose less than {100 * rule.margin:g} points on the same ones and, where the unchanged "
+        f"engine does, reach {percent(rule.floor)}"
     )
 
 

@@ -47,6 +47,16 @@ SEEING = 0.5  # share of right answers under which a reference has too little to
 SHOWN = 5  # lost questions in a result
 
 
+def no_reference(answers: Answers) -> str | None:
+    """Why these answers of the unchanged engine are no reference: with them every candidate would be inconclusive."""
+    if answers.errors or answers.not_asked:
+        first = next((f"; the first: {a.error}: {a.detail}" for a in answers.errors), "")
+        return f"the unchanged engine did not answer every question ({answers.score}{first})"
+    if answers.correct < SEEING * len(answers.answers):
+        return f"the unchanged engine cannot do these sums ({answers.score}); name a model that can (gate.gsm8k.model)"
+    return None
+
+
 def check(
     questions: QuestionSet,
     reference: Answers | None,

@@ -19,6 +19,7 @@ from ledger.schema import Confirmed, Gated
 def confirm(night: Night, progress: Progress) -> Progress:
     """The clean base against the final stack, on fresh launches that no decision has seen. One launch pair a visit,
     then the gate against the clean base's own answers, then the engine's stock defaults once, not judged."""
+    night.check_guarded()
     night.arms.down()
     if not progress.winners:
         return progress.but(goto="report")

@@ -144,9 +144,14 @@ def measure(night: Night, progress: Progress) -> Progress:
 
 
 def full_gate(night: Night, progress: Progress) -> Progress:
-    """Everything, on the first launch, after its load; on each later launch one wave, since a fault may be in some
-    processes only."""
-    return gate(night, progress, quick=the(progress).launch_pair > 1, after="judge")
+    """Everything, on the first launch, after its load; on each later launch that is still up one wave, since a fault
+    may be in some processes only."""
+    trial = the(progress)
+    assert trial.candidate is not None
+    later = trial.launch_pair > 1
+    if later and not night.arms.is_up("B", trial.candidate):  # one engine at a time, and the incumbent's came last
+        return progress.but(goto="judge")
+    return gate(night, progress, quick=later, after="judge")
 
 
 def gate(night: Night, progress: Progress, quick: bool, after: str) -> Progress:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from accuracy_gate.collect import Position
 from accuracy_gate.compare import compare, max_abs, mean_abs, rms
 from tests.accuracy_gate.runs import position, run, sequence
 
@@ -96,3 +97,19 @@ def test_runs_that_were_not_asked_alike_are_refused() -> None:
         compare(one, run(sequence("q7", [position(1, 2)])))
     with pytest.raises(ValueError, match="1 and 2 tokens"):
         compare(one, run(sequence("p0", [position(1, 2)] * 2)))
+
+
+def test_a_near_tie_does_not_end_what_was_promised_for_the_rest() -> None:
+    """After two runs part, tokens can no longer be compared; that an answer is whole and greedy still can."""
+    known = run(sequence("p", [position(1, 2), position(1, 2, lead=0.1), position(1, 2), position(1, 2)]))
+    near_tie = position(2, 1, lead=0.1)
+    cut = run(sequence("p", [position(1, 2), near_tie]), tokens=4)
+    (prompt,) = compare(known, cut).prompts
+    assert prompt.outcome == "short" and prompt.detail == "2 tokens, reference 4, asked 4"
+
+    worse = Position(token=3, logprob=-7.5, top=((1, -0.5), (2, -1.5)))
+    (prompt,) = compare(known, run(sequence("p", [position(1, 2), near_tie, worse, worse]))).prompts
+    assert prompt.outcome == "not_greedy" and prompt.detail.startswith("position 2: took token 3")
+
+    (prompt,) = compare(known, run(sequence("p", [position(1, 2), near_tie, position(4, 5), position(6, 5)]))).prompts
+    assert prompt.outcome == "diverged"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accuracy_gate.held_out import digest, draw, mixed_prompts, seed
+from accuracy_gate.held_out import digest, draw, mixed_prompts, read, seed
 from accuracy_gate.prompts import prompts
 
 
@@ -23,6 +23,11 @@ def test_a_secret_that_was_touched_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("0" * 31)
     with pytest.raises(ValueError, match="restore it, or start a new night"):
         draw(tmp_path / "secret")
+    secret = draw(tmp_path / "other")
+    assert read(tmp_path / "other", digest(secret)) == secret
+    (tmp_path / "other").write_text("0" * 32)  # well formed, and not what was sealed
+    with pytest.raises(ValueError, match="restore it, or start a new night"):
+        read(tmp_path / "other", digest(secret))
 
 
 def test_every_third_prompt_is_secret_and_the_rest_are_known() -> None:

@@ -79,3 +79,10 @@ def test_every_wanted_width_is_asked_or_named(budget: int) -> None:
     found = plan(GPU, budget, asked_anyway=(1,))
     assert {1, *found.widths, *found.left_out} == {1, 2, 3, 4, 5, 7, 8, 9, 15, 16}
     assert len(found.widths) <= budget
+
+
+def test_as_many_as_the_workload_sends_comes_first_and_bounds_the_rest() -> None:
+    queues = CPU | {"max_num_seqs": 4}
+    assert plan(queues, 2, asked_anyway=(1, 8), at_once=24).widths == (3, 24)  # a candidate may run 24 together
+    roomy = plan(CPU | {"max_num_seqs": 256}, 2, asked_anyway=(1, 8), at_once=4)
+    assert roomy.widths == (4,)  # 8 at a time ran as 8, so 4 has not been asked

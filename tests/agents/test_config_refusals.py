@@ -105,6 +105,19 @@ __all__ = ["checkout"]  # a fixture
             {"minutes": "minutes: 10\njudge: {min_launch_pairs: 5}"},
             "x.yaml:2: judge.max_launch_pairs must be at least judge.min_launch_pairs (5), got 4",
         ),
+        (
+            {"minutes": "minutes: 10\ngate: {prompts: 4000}"},
+            "x.yaml:2: gate.prompts must be at most 512, got 4000",
+        ),
+        (
+            {"minutes": "minutes: 10\ngate: {drift_texts: 2}"},
+            "x.yaml:2: gate.drift_texts must be 0 or at least 4 (fewer texts show no spread), got 2",
+        ),
+        (
+            {"minutes": "minutes: 10\ngate: {gsm8k: {questions: 'arithmetic:train', style: lm_eval}}"},
+            "x.yaml:2: gate.gsm8k.style must be one of lm_eval_strict, lm_eval_flexible, vllm_eval, vllm_eval_chat, "
+            "mi355x_night, got lm_eval",
+        ),
         ({"minutes": "minutes: 10\njudge: []"}, "x.yaml:2: judge must be keys with values, got a list of 0"),
         ({"minutes": "minutes: 10\nminutes: 20"}, "x.yaml:2: minutes is given twice (first on line 1); keep one"),
         ({"minutes": "minutes: 10\n1: a"}, "x.yaml:2: 1 cannot be a key; write it as text, in quotes"),

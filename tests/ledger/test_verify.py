@@ -125,6 +125,7 @@ def test_another_secret_than_the_sealed_one_is_found(tmp_path: Path) -> None:
         ledger.append("gate_unsealed", GateUnsealed(secret="a" * 32))
         assert verify(tmp_path).ok
         ledger.append("gate_unsealed", GateUnsealed(secret="b" * 32))
+        ledger.append("gate_sealed", GateSealed(secret_sha256=sha256(b"b" * 32).hexdigest()))  # too late a promise
     assert verify(tmp_path).first_bad_line == 3 and "its secret is not the one" in verify(tmp_path).reason
 
 

@@ -54,9 +54,15 @@ def other_overlay(night: Path) -> None:
     subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qam", "x"], cwd=night / "overlay")
 
 
+def softer_rules(night: Path) -> None:
+    path = night / "night.yaml"
+    path.write_text(path.read_text().replace("smallest_gain: 0.02", "smallest_gain: 0.0"))
+
+
 @pytest.mark.parametrize(
     ("tamper", "says"),
     [
+        (softer_rules, "night.yaml says another judge than when the night began"),
         (no_checkpoint, "checkpoint.sqlite is gone"),
         (damaged_checkpoint, "checkpoint.sqlite cannot be read"),
         (no_overlay, "overlay with the kept changes is gone"),
@@ -86,7 +92,7 @@ def softened_reference(night: Path) -> None:
 
 
 def other_secret(night: Path) -> None:
-    (night / "artifacts" / "gate" / "secret").write_text("known to the proposer")
+    (night / "artifacts" / "gate" / "secret").write_text("0" * 32)
 
 
 @pytest.mark.parametrize(
