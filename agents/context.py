@@ -42,7 +42,7 @@ class Night:
     ) -> None:
         self.config, self.card, self.folder, self.ledger, self.overlay = config, card, folder, ledger, overlay
         self._on_event = on_event
-        self._writing, self._pending, self._ended = False, "", False
+        self._writing, self._pending, self._heard, self._ended = False, "", "", False
         self._used_s = used_s
         self._began = time.monotonic()
         self.arms = Arms(folder, config.limits, config.engine.port, self.emit)
@@ -65,11 +65,18 @@ class Night:
         nothing once the stages are over: a second later the report is written, and it is not torn out of that."""
         if self._ended:
             return
+        self._heard = signal_name
         if self._writing:
             self._pending = signal_name
             return
         self._pending = ""
         raise Interrupted(signal_name)
+
+    def check_interrupted(self) -> None:
+        """Raises Interrupted once more when work goes on after a signal: Python drops an exception that a handler raises
+        inside a finaliser or a callback of C code, and the night would run on to its end."""
+        if self._heard and not self._ended:
+            raise Interrupted(self._heard)
 
     def end(self) -> None:
         """The stages are over, however they ended: from here on no signal is raised."""

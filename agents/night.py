@@ -105,6 +105,7 @@ def node(night: Night, name: str, stage: Stage) -> Any:
     """A stage with its two ledger lines, and the failures that mean the same wherever they happen."""
 
     def run(state: State) -> State:
+        night.check_interrupted()
         progress = Progress.model_validate(state["progress"])
         trial_id = progress.trial.experiment_id if progress.trial else None
         night.emit("stage_entered", StageEntered(stage=name, experiment_id=trial_id))

@@ -94,6 +94,7 @@ class _Plan:
 
     def run_once(self, arm: Arm, run: int, attempt: int, workload: Workload | None = None) -> Measurement:
         night = self.night
+        night.check_interrupted()
         workload = workload or night.config.workload
         engine = night.arms.up({arm: self.specs[arm]}, self.experiment_id, self.launch_pair)[arm]
         seed = prompt_seed(night, self.purpose, self.experiment_id, self.launch_pair, run) + attempt

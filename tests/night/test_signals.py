@@ -6,13 +6,14 @@ import logging
 import os
 import random
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
-from agents.context import Interrupted
+from agents.context import Interrupted, Night
 from contracts import Limits, Workload
 from engine.measure import measure
 from engine.server import Engine
@@ -48,3 +49,23 @@ def test_every_signal_under_load_is_raised(tmp_path: Path, caplog: pytest.LogCap
             signal.signal(old, kept)
     assert heard == 20
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_an_exception_that_python_dropped_is_raised_at_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a handler raises inside a finaliser goes nowhere; the night must not run on to its end for that."""
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    night = Night.__new__(Night)  # its signals' part alone
+    night._writing, night._pending, night._heard, night._ended = False, "", "", False
+
+    class Finaliser:
+        def __del__(self) -> None:
+            night.interrupt("SIGINT")
+
+    night.check_interrupted()
+    Finaliser()  # gone at once, and its finaliser called
+    assert len(dropped) == 1
+    with pytest.raises(Interrupted, match="SIGINT"):
+        night.check_interrupted()
+    night.end()
+    night.check_interrupted()
