@@ -73,8 +73,8 @@ class Night:
         raise Interrupted(signal_name)
 
     def check_interrupted(self) -> None:
-        """Raises Interrupted once more when work goes on after a signal: Python drops an exception that a handler raises
-        inside a finaliser or a callback of C code, and the night would run on to its end."""
+        """Raises Interrupted once more when work goes on after a signal: Python drops an exception that a handler
+        raises inside a finaliser or a callback of C code, and the night would run on to its end."""
         if self._heard and not self._ended:
             raise Interrupted(self._heard)
 
