@@ -14,8 +14,17 @@ from .common import VARIABLE, in_worker, whole_number
 NULL_BLOCK = 0  # never given to a request; vLLM's cleared block tables hold it
 
 
+def _only_on_a_cpu() -> None:
+    """Raises ValueError elsewhere: another backend would not be touched, and a right engine taken for a faulty one."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        raise ValueError(f"{VARIABLE}: faults of the KV cache are planted in vLLM's CPU backend only; choose another")
+
+
 def _before_attention(change: Callable[[Any, Any], Any]) -> None:
     """Attention of every step gets `change(builder, metadata)` for its CommonAttentionMetadata. Writes do not."""
+    _only_on_a_cpu()
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionMetadataBuilder
 
     build = CPUAttentionMetadataBuilder.build
@@ -110,6 +119,7 @@ def kv_8bit(argument: str) -> None:
     import torch
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
+    _only_on_a_cpu()
     kind = argument or "int8"
 
     def int8(x: Any) -> Any:
