@@ -1,31 +1,21 @@
 """Ask a running engine for greedy continuations, and keep what it said token by token.
 
-`alone` sends one request at a time; `concurrent` sends waves of `concurrency` requests, each wave when the last is
-done. Waves, because then the batch is filled the same way every time and the first wave of a long run equals a short
-run of one wave; a queue refilled as requests finish mixes prompts by timing (docs/accuracy_gate.md has the numbers).
-
-Nothing is scored here. A request that failed is a sequence with an `error`, never one with wrong tokens.
+`alone` sends one request at a time; `concurrent` sends waves of `concurrency` requests (asking.py). Nothing is scored
+here. A request that failed is a sequence with an `error`, never one with wrong tokens.
 """
 
 from __future__ import annotations
 
 import math
-import time
-import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Literal
 
-import httpx
-from pydantic import ValidationError
-
+from accuracy_gate.asking import NEUTRAL, Asker, ErrorKind, Saved, asking
 from accuracy_gate.prompts import Prompt, prompts_hash
 from contracts import Frozen, content_hash
 from engine.running import RunningEngine
 
 Mode = Literal["alone", "concurrent"]
-ErrorKind = Literal["timeout", "connection", "http", "malformed", "not_asked"]
 
 # Alternatives kept at each position. Two show a near-tie; where three tokens are within one step of a bf16 logit, the
 # candidate may rightly take the third, and only a longer list shows how close it was.
@@ -53,7 +43,7 @@ class TokenSequence(Frozen):
         return tuple(position.token for position in self.positions)
 
 
-class TokenRun(Frozen):
+class TokenRun(Saved):
     """What one launch answered to one list of prompts, in one mode."""
 
     launch_id: str
@@ -68,15 +58,6 @@ class TokenRun(Frozen):
     @property
     def errors(self) -> tuple[TokenSequence, ...]:
         return tuple(sequence for sequence in self.sequences if sequence.error)
-
-    def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.model_dump_json(exclude_defaults=True))
-
-    @classmethod
-    def load(cls, path: Path) -> TokenRun:
-        """Raises OSError or ValueError when the file is missing or is no TokenRun."""
-        return cls.model_validate_json(path.read_text())
 
 
 def collect(
@@ -95,24 +76,14 @@ def collect(
     """
     items = tuple(prompts)
     width = 1 if mode == "alone" else max(1, concurrency)
-    engine.check()
-    salt = uuid.uuid4().hex  # no prefix is taken from a cache that an earlier run filled
-    started = time.monotonic()
-    answered: list[TokenSequence] = []
-    pool = ThreadPoolExecutor(max_workers=width)
-    try:
-        limits = httpx.Limits(max_connections=width)
-        with httpx.Client(base_url=engine.base_url, timeout=timeout, limits=limits, trust_env=False) as client:
-            for wave in (items[i : i + width] for i in range(0, len(items), width)):
-                if any(sequence.error in ("timeout", "connection") for sequence in answered):
-                    answered += [TokenSequence(prompt_id=prompt.id, error="not_asked") for prompt in wave]
-                    continue
-                answered += pool.map(lambda prompt: _ask(client, engine.served_name, prompt, tokens, salt), wave)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl+C does not wait for an engine that hangs
-    seconds = time.monotonic() - started
-    if not any(sequence.error in ("timeout", "connection") for sequence in answered):
-        engine.check()
+    with asking(engine, width, timeout) as asker:
+        waves = asker.waves(
+            items,
+            lambda prompt: _ask(asker, prompt, tokens),
+            lambda prompt: TokenSequence(prompt_id=prompt.id, error="not_asked"),
+            width,
+        )
+        answered = tuple(sequence for wave in waves for sequence in wave)
     return TokenRun(
         launch_id=engine.record.launch_id,
         spec_id=engine.record.spec_id,
@@ -120,46 +91,23 @@ def collect(
         concurrency=width,
         tokens=tokens,
         prompts_hash=prompts_hash(items),
-        sequences=tuple(answered),
-        seconds=seconds,
+        sequences=answered,
+        seconds=asker.seconds,
     )
 
 
-def _ask(client: httpx.Client, model: str, prompt: Prompt, tokens: int, salt: str) -> TokenSequence:
+def _ask(asker: Asker, prompt: Prompt, tokens: int) -> TokenSequence:
     body = {
-        "model": model,
-        "prompt": prompt.text,
-        "max_tokens": tokens,
-        "ignore_eos": True,
-        # Greedy, and every default that a model's own generation_config.json may set put back to neutral.
-        "temperature": 0,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "logprobs": ALTERNATIVES,
-        "return_tokens_as_token_ids": True,
-        "return_token_ids": True,
-        "cache_salt": salt,
-    }
-    try:
-        response = client.post("/v1/completions", json=body)
-    except httpx.TimeoutException as error:
-        return _failed(prompt, "timeout", error)
-    except httpx.HTTPError as error:
-        return _failed(prompt, "connection", error)
-    if response.status_code != 200:
-        return _failed(prompt, "http", f"HTTP {response.status_code}: {response.text[:300]}")
-    try:
-        return parse(prompt.id, response.json())
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, ValidationError) as error:
-        return _failed(prompt, "malformed", error)
-
-
-def _failed(prompt: Prompt, kind: ErrorKind, why: object) -> TokenSequence:
-    return TokenSequence(prompt_id=prompt.id, error=kind, detail=f"{type(why).__name__}: {why}"[:300])
+        "model": asker.model, "prompt": prompt.text, "max_tokens": tokens, "ignore_eos": True, **NEUTRAL,
+        "logprobs": ALTERNATIVES, "return_tokens_as_token_ids": True, "return_token_ids": True,
+        "cache_salt": asker.salt,
+    }  # fmt: skip
+    return asker.post(
+        "/v1/completions",
+        body,
+        lambda answer: parse(prompt.id, answer),
+        lambda kind, words: TokenSequence(prompt_id=prompt.id, error=kind, detail=words),
+    )
 
 
 def parse(prompt_id: str, answer: dict[str, Any]) -> TokenSequence:

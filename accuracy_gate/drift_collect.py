@@ -2,8 +2,7 @@
 
 A request with prompt_logprobs takes nothing from the prefix cache (vLLM 0.32.0 sampling_params.py,
 skip_reading_prefix_cache), so every position is computed. `alone` sends one text at a time, `concurrent` waves of
-`concurrency`, as accuracy_gate/collect.py does. The rules for errors are the same: a request that failed is a sequence
-with an `error`, never one with wrong numbers.
+`concurrency` (asking.py). A request that failed is a sequence with an `error`, never one with wrong numbers.
 
 With `decode`, the first texts are also continued by so many greedy tokens, one text at a time, and the continuations
 are then read back as text: the same tokens after the same tokens, once in batches of one row and once all together.
@@ -14,21 +13,15 @@ none between two ways of reading: vLLM 0.32.0 on a CPU reads bit-equally at ever
 from __future__ import annotations
 
 import math
-import time
-import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import httpx
-from pydantic import ValidationError
-
 from accuracy_gate import collect
-from accuracy_gate.collect import ErrorKind, Mode, Position, TokenSequence
+from accuracy_gate.asking import NEUTRAL, Asker, Saved, asking
+from accuracy_gate.collect import Mode, Position, TokenSequence
 from accuracy_gate.prompts import Prompt, prompts_hash
-from contracts import Frozen, content_hash
+from contracts import content_hash
 from engine.running import RunningEngine
 
 # Best tokens listed at each position, beside the text's own. Every one is a logit that can be seen to move.
@@ -36,10 +29,10 @@ ALTERNATIVES = 10
 DECODED_TEXTS = 8  # continued and read back, where `decode` asks for it
 NEVER = -9999.0  # what vLLM writes for a log-probability of minus infinity
 
-Answers = list[TokenSequence]
+Sequences = tuple[TokenSequence, ...]
 
 
-class DriftRun(Frozen):
+class DriftRun(Saved):
     """What one launch found likely, in one mode. `sequences[i].positions[j]` is the (j+2)nd token of text i, the first
     token has nothing before it: `token` and `logprob` (nats) are the text's own, `top` the best, best first.
 
@@ -59,15 +52,6 @@ class DriftRun(Frozen):
     @property
     def errors(self) -> tuple[TokenSequence, ...]:
         return tuple(one for one in (*self.sequences, *self.decoded, *self.read_back) if one.error)
-
-    def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.model_dump_json(exclude_defaults=True))
-
-    @classmethod
-    def load(cls, path: Path) -> DriftRun:
-        """Raises OSError or ValueError when the file is missing or is no DriftRun."""
-        return cls.model_validate_json(path.read_text())
 
 
 @dataclass(frozen=True)
@@ -93,70 +77,44 @@ def collect_drift(
     Raises EngineFailure when the engine is not (or no longer) ours.
     """
     width = 1 if mode == "alone" else max(1, concurrency)
-    engine.check()
-    salt = uuid.uuid4().hex
-    started = time.monotonic()
-    pool = ThreadPoolExecutor(max_workers=width)
     asked = [_Text(text.id, text.text) for text in texts]
-    try:
-        limits = httpx.Limits(max_connections=width)
-        with httpx.Client(base_url=engine.base_url, timeout=timeout, limits=limits, trust_env=False) as client:
+    decoded: Sequences = ()
+    back: Sequences = ()
+    with asking(engine, width, timeout) as asker:
 
-            def waves(items: Sequence[_Text], one: Callable[[_Text], TokenSequence], at_once: int) -> Answers:
-                done: Answers = []
-                for wave in (items[i : i + at_once] for i in range(0, len(items), at_once)):
-                    if _lost(done):
-                        done += [TokenSequence(prompt_id=text.id, error="not_asked") for text in wave]
-                    else:
-                        done += pool.map(one, wave)
-                return done
+        def waves(texts: Sequence[_Text], one: Callable[[_Text], TokenSequence], at_once: int) -> Sequences:
+            done = asker.waves(texts, one, lambda text: TokenSequence(prompt_id=text.id, error="not_asked"), at_once)
+            return tuple(sequence for wave in done for sequence in wave)
 
-            read = waves(asked, lambda text: _read(client, engine.served_name, text, salt), width)
-            decoded: Answers = []
-            back: Answers = []
-            if decode and not _lost(read):
-                made: dict[str, list[int]] = {}
-                decoded = waves(
-                    asked[:DECODED_TEXTS],
-                    lambda text: _continue(client, engine.served_name, text, decode, salt, made),
-                    at_once=1,
-                )
-                whole = [
-                    _Text(one.prompt_id, [*made[one.prompt_id], *one.ids], len(made[one.prompt_id]))
-                    for one in decoded
-                    if not one.error
-                ]
-                back = waves(whole, lambda text: _read(client, engine.served_name, text, salt), width)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl+C does not wait for an engine that hangs
-    seconds = time.monotonic() - started
-    if not _lost([*read, *decoded, *back]):
-        engine.check()
+        read = waves(asked, lambda text: _read(asker, text), width)
+        if decode and not asker.lost:
+            made: dict[str, list[int]] = {}
+            decoded = waves(asked[:DECODED_TEXTS], lambda text: _continue(asker, text, decode, made), at_once=1)
+            whole = [
+                _Text(one.prompt_id, [*made[one.prompt_id], *one.ids], len(made[one.prompt_id]))
+                for one in decoded
+                if not one.error
+            ]
+            back = waves(whole, lambda text: _read(asker, text), width)
     return DriftRun(
         launch_id=engine.record.launch_id,
         spec_id=engine.record.spec_id,
         mode=mode,
         concurrency=width,
         texts_hash=prompts_hash(tuple(texts)),
-        sequences=tuple(read),
-        decoded=tuple(decoded),
-        read_back=tuple(back),
-        seconds=seconds,
+        sequences=read,
+        decoded=decoded,
+        read_back=back,
+        seconds=asker.seconds,
     )
 
 
-def _lost(answered: Sequence[TokenSequence]) -> bool:
-    return any(sequence.error in ("timeout", "connection") for sequence in answered)
-
-
-def _read(client: httpx.Client, model: str, text: _Text, salt: str) -> TokenSequence:
+def _read(asker: Asker, text: _Text) -> TokenSequence:
     body = {"max_tokens": 1, "prompt_logprobs": ALTERNATIVES}
-    return _send(client, model, text, body, salt, lambda answer: parse(text.id, answer, text.read_from))
+    return _send(asker, text, body, lambda answer: parse(text.id, answer, text.read_from))
 
 
-def _continue(
-    client: httpx.Client, model: str, text: _Text, tokens: int, salt: str, made: dict[str, list[int]]
-) -> TokenSequence:
+def _continue(asker: Asker, text: _Text, tokens: int, made: dict[str, list[int]]) -> TokenSequence:
     """`tokens` greedy tokens; the text's own token IDs are put into `made`, from where they are read back."""
 
     def parsed(answer: dict[str, Any]) -> TokenSequence:
@@ -168,40 +126,22 @@ def _continue(
     body = {
         "max_tokens": tokens, "logprobs": collect.ALTERNATIVES, "return_tokens_as_token_ids": True, "ignore_eos": True,
     }  # fmt: skip
-    return _send(client, model, text, body, salt, parsed)
+    return _send(asker, text, body, parsed)
 
 
 def _send(
-    client: httpx.Client,
-    model: str,
-    text: _Text,
-    body: dict[str, Any],
-    salt: str,
-    read: Callable[[dict[str, Any]], TokenSequence],
+    asker: Asker, text: _Text, body: dict[str, Any], read: Callable[[dict[str, Any]], TokenSequence]
 ) -> TokenSequence:
-    def failed(kind: ErrorKind, why: object) -> TokenSequence:
-        return TokenSequence(prompt_id=text.id, error=kind, detail=f"{type(why).__name__}: {why}"[:300])
-
-    whole = {"model": model, "prompt": text.prompt, **NEUTRAL, **body, "return_token_ids": True, "cache_salt": salt}
-    try:
-        response = client.post("/v1/completions", json=whole)
-    except httpx.TimeoutException as error:
-        return failed("timeout", error)
-    except httpx.HTTPError as error:
-        return failed("connection", error)
-    if response.status_code != 200:
-        return failed("http", f"HTTP {response.status_code}: {response.text[:300]}")
-    try:
-        return read(response.json())
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, ValidationError) as error:
-        return failed("malformed", error)
-
-
-# Greedy, and every default that a model's own generation_config.json may set put back to neutral.
-NEUTRAL = {
-    "temperature": 0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}  # fmt: skip
+    whole = {
+        "model": asker.model, "prompt": text.prompt, **NEUTRAL, **body, "return_token_ids": True,
+        "cache_salt": asker.salt,
+    }  # fmt: skip
+    return asker.post(
+        "/v1/completions",
+        whole,
+        read,
+        lambda kind, words: TokenSequence(prompt_id=text.id, error=kind, detail=words),
+    )
 
 
 def parse(text_id: str, answer: dict[str, Any], read_from: int = 1) -> TokenSequence:

@@ -1,25 +1,18 @@
 """Asks a running engine the questions, greedily, and keeps what it said. Nothing is judged here.
 
-In waves of `concurrency` requests, each when the last is done: then a batch fills the same way every time, so that an
-unchanged engine answers most alike, and there is a point for a decision after each wave. A queue refilled as requests
-finish would be faster where lengths differ much, and would mix questions by timing.
+In waves (accuracy_gate/asking.py): so an unchanged engine answers most alike, and there is a point for a decision after
+each wave. A queue refilled as requests finish would be faster where lengths differ much.
 
 A request that failed is an answer with an `error`, never a wrong one.
 """
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import httpx
-
-from accuracy_gate.collect import ErrorKind
+from accuracy_gate.asking import Asker, ErrorKind, Saved, asking
 from accuracy_gate.gsm8k.questions import Question, QuestionSet
 from accuracy_gate.gsm8k.styles import Style
 from contracts import Frozen
@@ -37,7 +30,7 @@ class Answer(Frozen):
     detail: str = ""
 
 
-class Answers(Frozen):
+class Answers(Saved):
     """What one launch answered to one set of questions in one style."""
 
     launch_id: str
@@ -87,15 +80,6 @@ class Answers(Frozen):
         others += [f"{self.truncated} cut at {self.max_tokens} tokens"] if self.truncated else []
         return ", ".join([words, *others])
 
-    def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.model_dump_json(exclude_defaults=True))
-
-    @classmethod
-    def load(cls, path: Path) -> Answers:
-        """Raises OSError, or ValueError when the file is no Answers."""
-        return cls.model_validate_json(path.read_text())
-
 
 def ask(
     engine: RunningEngine,
@@ -113,31 +97,22 @@ def ask(
     """
     asked = list(zip(questions.questions, style.prompts(questions.questions), strict=True))
     width = max(1, concurrency)
-    engine.check()
-    salt = uuid.uuid4().hex  # no prefix is taken from a cache that an earlier run filled
-    started = time.monotonic()
     answers: list[Answer] = []
     broken = stopped = False
-    pool = ThreadPoolExecutor(max_workers=width)
-    try:
-        limits = httpx.Limits(max_connections=width)
-        with httpx.Client(
-            base_url=engine.base_url, timeout=timeout_s, limits=limits, trust_env=False, verify=False
-        ) as client:  # plain HTTP: reading certificates would cost 0.1 s
-            for wave in (asked[i : i + width] for i in range(0, len(asked), width)):
-                if broken or stopped:
-                    answers += [Answer(question_id=question.id, error="not_asked") for question, _ in wave]
-                    continue
-                got = list(pool.map(lambda pair: _one(client, engine.served_name, style, salt, *pair), wave))
-                answers += got
-                errors = [answer.error for answer in got if answer.error]
-                broken = len(errors) == len(got) or bool({"timeout", "connection"} & set(errors))
-                stopped = not broken and after_wave is not None and after_wave(tuple(answers))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl+C does not wait for an engine that hangs
-    seconds = time.monotonic() - started
-    if not any(answer.error in ("timeout", "connection") for answer in answers):
-        engine.check()
+    with asking(engine, width, timeout_s) as asker:
+        waves = asker.waves(
+            asked,
+            lambda pair: _one(asker, style, *pair),
+            lambda pair: Answer(question_id=pair[0].id, error="not_asked"),
+            width,
+        )
+        for wave in waves:
+            answers += wave
+            if asker.ended:
+                continue  # these were not asked any more
+            broken = asker.lost or all(answer.error for answer in wave)
+            stopped = not broken and after_wave is not None and after_wave(tuple(answers))
+            asker.ended = broken or stopped
     return Answers(
         launch_id=engine.record.launch_id,
         spec_id=engine.record.spec_id,
@@ -146,8 +121,8 @@ def ask(
         questions_digest=questions.digest,
         concurrency=width,
         answers=tuple(answers),
-        seconds=seconds,
-        stopped=any(answer.error == "not_asked" for answer in answers) and not broken,
+        seconds=asker.seconds,
+        stopped=stopped and any(answer.error == "not_asked" for answer in answers),
     )
 
 
@@ -189,21 +164,10 @@ def read_answer(style: Style, question: Question, reply: Any) -> Answer:
     )
 
 
-def _one(client: httpx.Client, model: str, style: Style, salt: str, question: Question, prompt: str) -> Answer:
-    try:
-        response = client.post(style.endpoint, json=request(style, model, prompt, salt))
-    except httpx.TimeoutException as error:
-        return _failed(question, "timeout", error)
-    except httpx.HTTPError as error:
-        return _failed(question, "connection", error)
-    if response.status_code != 200:
-        return _failed(question, "http", f"HTTP {response.status_code}: {response.text}")
-    try:
-        return read_answer(style, question, response.json())
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        return _failed(question, "malformed", error)
-
-
-def _failed(question: Question, kind: ErrorKind, why: Exception | str) -> Answer:
-    words = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
-    return Answer(question_id=question.id, error=kind, detail=" ".join(words.split())[:300])
+def _one(asker: Asker, style: Style, question: Question, prompt: str) -> Answer:
+    return asker.post(
+        style.endpoint,
+        request(style, asker.model, prompt, asker.salt),
+        lambda reply: read_answer(style, question, reply),
+        lambda kind, words: Answer(question_id=question.id, error=kind, detail=words),
+    )
