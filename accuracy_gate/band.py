@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accuracy_gate.collect import TokenRun
+from accuracy_gate.collect import TokenSequence
 from accuracy_gate.compare import Comparison, max_abs, mean_abs, rms
 from contracts import Frozen
 
@@ -73,7 +73,7 @@ def spread(name: str, comparison: Comparison) -> Spread:
     )
 
 
-def logit_step(run: TokenRun) -> float | None:
+def logit_step(sequences: Sequence[TokenSequence]) -> float | None:
     """The largest power of two that most gaps between listed log-probabilities are multiples of.
 
     Gaps of log-probabilities are gaps of logits, and 16-bit logits come in steps: bf16 has 8 significant bits, so a
@@ -81,7 +81,7 @@ def logit_step(run: TokenRun) -> float | None:
     """
     gaps = [
         abs(best - other)
-        for sequence in run.sequences
+        for sequence in sequences
         for position in sequence.positions
         for (_, best), (_, other) in zip(position.top, position.top[1:], strict=False)
     ]

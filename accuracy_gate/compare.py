@@ -23,6 +23,8 @@ from typing import Literal
 from accuracy_gate.collect import Position, TokenRun, TokenSequence
 from contracts import Frozen
 
+Outcome = Literal["equal", "diverged", "short", "not_greedy", "other_prompt", "error"]
+
 
 class Divergence(Frozen):
     """The first position at which two greedy runs chose different tokens."""
@@ -45,7 +47,7 @@ class Divergence(Frozen):
 
 class PromptComparison(Frozen):
     prompt_id: str
-    outcome: Literal["equal", "diverged", "short", "not_greedy", "other_prompt", "error"]
+    outcome: Outcome
     detail: str = ""
     drifts: tuple[float, ...] = ()  # one for each position that both chose alike
     shifts: tuple[float, ...] = ()  # one for each position of the same context
@@ -111,53 +113,41 @@ def compare(reference: TokenRun, candidate: TokenRun) -> Comparison:
 
 
 def _compare_one(reference: TokenSequence, candidate: TokenSequence, tokens: int) -> PromptComparison:
-    name = reference.prompt_id
-    for who, sequence in (("reference", reference), ("candidate", candidate)):
-        if sequence.error:
-            return PromptComparison(
-                prompt_id=name, outcome="error", detail=f"{who}: {sequence.error}: {sequence.detail}"
-            )
-    read = (reference.prompt_tokens_hash, candidate.prompt_tokens_hash)
-    if None not in read and read[0] != read[1]:
-        detail = "the engines turned the same prompt into different token IDs"
-        return PromptComparison(prompt_id=name, outcome="other_prompt", detail=detail)
-
     drifts: list[float] = []
     shifts: list[float] = []
+
+    def found(outcome: Outcome, detail: str = "", divergence: Divergence | None = None) -> PromptComparison:
+        return PromptComparison(
+            prompt_id=reference.prompt_id, outcome=outcome, detail=detail, drifts=tuple(drifts), shifts=tuple(shifts),
+            divergence=divergence,
+        )  # fmt: skip
+
+    for who, sequence in (("reference", reference), ("candidate", candidate)):
+        if sequence.error:
+            return found("error", f"{who}: {sequence.error}: {sequence.detail}")
+    read = (reference.prompt_tokens_hash, candidate.prompt_tokens_hash)
+    if None not in read and read[0] != read[1]:
+        return found("other_prompt", "the engines turned the same prompt into different token IDs")
+
+    # Promised for the whole answer, also after the two part: that it is as long as asked, and greedy.
     made = (len(reference.positions), len(candidate.positions))
     short = f"{made[1]} tokens, reference {made[0]}, asked {tokens}" if set(made) != {tokens} else ""
+    worse = next((index for index, position in enumerate(candidate.positions) if _behind(position) > 0), None)
     for index, (a, b) in enumerate(zip(reference.positions, candidate.positions, strict=False)):
-        if broken := _not_greedy(candidate, index, 1 if a.token == b.token else None):
-            return PromptComparison(
-                prompt_id=name, outcome="not_greedy", detail=broken, drifts=tuple(drifts), shifts=tuple(shifts)
-            )
+        if worse is not None and (index == worse or a.token != b.token):
+            one = candidate.positions[worse]
+            words = f"took token {one.token} though {one.top[0][0]} led by {_behind(one):.3f} nats"
+            return found("not_greedy", f"position {worse}: {words}")
         if a.token != b.token:
-            divergence = _divergence(name, index, a, b)
+            divergence = _divergence(reference.prompt_id, index, a, b)
             shifts.append(-divergence.size)
-            if short:
-                return PromptComparison(
-                    prompt_id=name, outcome="short", detail=short, drifts=tuple(drifts), shifts=tuple(shifts)
-                )
-            return PromptComparison(
-                prompt_id=name, outcome="diverged", drifts=tuple(drifts), shifts=tuple(shifts), divergence=divergence
-            )
+            return found("short", short) if short else found("diverged", divergence=divergence)
         drifts.append(b.logprob - a.logprob)
         rival = next((token for token, _ in a.top if token != a.token), None)
         if rival is not None:
             moved = _lead(b, a.token, rival) - _lead(a, a.token, rival)
             shifts.append(moved if _rank(b, rival) else max(0.0, moved))
-    outcome: Literal["equal", "short"] = "short" if short else "equal"
-    return PromptComparison(prompt_id=name, outcome=outcome, detail=short, drifts=tuple(drifts), shifts=tuple(shifts))
-
-
-def _not_greedy(sequence: TokenSequence, start: int, count: int | None) -> str:
-    """In words, the first of `count` positions from `start` on (None: of all, since greedy is promised also after two
-    runs part) at which the token is not the best of its own list; empty when there is none."""
-    stop = None if count is None else start + count
-    for index, position in enumerate(sequence.positions[start:stop], start):
-        if (behind := _behind(position)) > 0:
-            return f"position {index}: took token {position.token} though {position.top[0][0]} led by {behind:.3f} nats"
-    return ""
+    return found("short" if short else "equal", short)
 
 
 def _behind(position: Position) -> float:

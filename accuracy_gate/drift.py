@@ -26,7 +26,7 @@ from typing import Literal
 from scipy.special import stdtrit
 
 from accuracy_gate import band as bands
-from accuracy_gate.collect import TokenRun, TokenSequence
+from accuracy_gate.collect import TokenSequence
 from accuracy_gate.drift_collect import DriftRun
 from accuracy_gate.drift_compare import DriftComparison, compare
 from accuracy_gate.drift_trends import Estimate, farther, largest, size, trends, worst_stretch
@@ -149,11 +149,7 @@ def _only(run: DriftRun, sequences: tuple[TokenSequence, ...]) -> DriftRun:
 
 
 def _least(run: DriftRun) -> tuple[float, str]:
-    lists = TokenRun(
-        launch_id=run.launch_id, spec_id=run.spec_id, mode=run.mode, concurrency=run.concurrency, tokens=0,
-        prompts_hash=run.texts_hash, sequences=run.sequences, seconds=run.seconds,
-    )  # fmt: skip
-    step = bands.logit_step(lists)
+    step = bands.logit_step(run.sequences)
     if step is None:
         return FLOAT_FLOOR, f"the least assumed ({FLOAT_FLOOR} nats)"
     return STEP_SHARE * step, f"{STEP_SHARE:g} steps of the logits ({step} nats): nothing was measured"

@@ -117,7 +117,7 @@ def calibrate(runs: Sequence[TokenRun]) -> GateReference:
             many, few = sorted((crowd, alone), key=lambda run: -len(run.sequences))
             name = f"concurrent {crowd.concurrency}" if several else "concurrent"
             named.append((f"alone against {name}", compare(many, few)))
-    band = bands.measure(named, bands.logit_step(runs[0]))
+    band = bands.measure(named, bands.logit_step(runs[0].sequences))
     return GateReference(
         runs=tuple(first),
         tokens_repeat=repeats,

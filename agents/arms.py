@@ -40,8 +40,7 @@ class Arms:
         waiting: dict[Arm, tuple[Engine, float]] = {}
         failed: ArmFailure | None = None
         for arm, spec in wanted.items():
-            engine = self._up.get(arm)
-            if engine is not None and engine.record.spec_id == spec.id:
+            if self.is_up(arm, spec):
                 continue
             self.down(arm)
             try:

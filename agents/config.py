@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import JsonValue, ValidationError
 
+from accuracy_gate import gsm8k
 from agents.config_rules import broken_rules
 from agents.config_words import drop_echoes, in_words, show_value
 from agents.strict_yaml import Document, KeyPath, YamlProblem, read_yaml, show_path
@@ -219,8 +220,9 @@ def _resolve(config: NightConfig, base: Path) -> tuple[NightConfig, list[tuple[K
     priors = tuple(there(("priors", i), p, False) for i, p in enumerate(config.priors))
     sums = config.gate.gsm8k
     if sums is not None:
-        own = sums.questions.partition(":")[0] in ("datasets", "arithmetic")
-        questions = sums.questions if own else there(("gate", "gsm8k", "questions"), sums.questions, False)
+        questions = sums.questions
+        if gsm8k.kind_of(questions) == "file":
+            questions = there(("gate", "gsm8k", "questions"), questions, False)
         model = there(("gate", "gsm8k", "model"), sums.model, True) if sums.model else None
         sums = sums.model_copy(update={"questions": questions, "model": model})
     engine = engine.model_copy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from accuracy_gate import drift, gsm8k, held_out
@@ -16,7 +17,7 @@ from accuracy_gate.widths import WidthPlan, plan
 from agents.arms import Arm
 from agents.context import Night, NightProblem
 from agents.state import Trial
-from contracts import EngineSpec, Frozen, GateResult, SumsRule, content_hash
+from contracts import EngineSpec, GateResult, SumsRule, content_hash
 from engine.running import EngineFailure, RunningEngine
 from ledger.schema import GateReferenced, GateSealed, GateUnsealed
 
@@ -72,7 +73,6 @@ def reference_tonight(night: Night, base: EngineSpec, arms: str) -> GateReferenc
         ("alone", 1, min(gate.prompts, gate.alone_prompts)),
         *(("concurrent", width, width) for width in widths.widths),
     ]
-    began = time.monotonic()
     sides: tuple[Arm, ...] = ("A", "B")
     for arm in sides:
         if arms != "twin":
@@ -130,7 +130,7 @@ def run_gate(
     """The gate on a candidate, as arm B. The quick form is one wave of prompts; the full one asks everything, the
     cheapest first. Stops at the first check that fails. Raises ArmFailure when the engine breaks meanwhile."""
     reference = read_reference(night, known)
-    experiment, launch_pair = (trial.experiment_id, max(trial.launch_pair - 1, 0)) if trial else (None, 0)
+    experiment, launch_pair = _place(trial)
     engine = night.arms.up({"B": spec}, experiment, launch_pair)["B"]
     results: list[GateResult] = []
     asked = [(run.mode, run.concurrency, len(run.sequences)) for run in reference.tokens.runs]
@@ -152,6 +152,11 @@ def run_gate(
     if results[-1].outcome == "fail":
         return results
     return [*results, check_sums(night, spec, reference, name, trial)]
+
+
+def _place(trial: Trial | None) -> tuple[str | None, int]:
+    """The experiment and the launch pair that a gate belongs to; none and 0 at the confirmation."""
+    return (trial.experiment_id, max(trial.launch_pair - 1, 0)) if trial else (None, 0)
 
 
 def widths_of(night: Night, base: EngineSpec) -> WidthPlan:
@@ -204,10 +209,12 @@ def check_drift(
     return drift.check(reference.drift, run).model_copy(update={"artifact": artifact})
 
 
-class Sums(Frozen):
+@dataclass(frozen=True)
+class Sums:
     """What is asked tonight: the same questions, put in the same words, all night."""
 
     questions: QuestionSet
+    style: gsm8k.Style
     prompts_hash: str
 
 
@@ -227,19 +234,16 @@ def check_questions(night: Night) -> None:
 def sums_of(night: Night, rule: SumsRule) -> Sums:
     """Generated problems come from tonight's secret; of a file the first are taken, so that the score can be laid
     beside others'. Raises NightProblem."""
-    seed = held_out.seed(secret_of(night), "problems") if rule.questions.startswith("arithmetic:") else None
+    generated = gsm8k.kind_of(rule.questions) == "arithmetic"
+    seed = held_out.seed(secret_of(night), "problems") if generated else None
     try:
         questions = gsm8k.read(rule.questions, rule.count, seed)
-        prompts = style_of(rule).prompts(questions.questions)
+        shown = gsm8k.train_for(rule.questions) if gsm8k.STYLES[rule.style].shots else None
+        style = gsm8k.style(rule.style, shown, rule.max_tokens)
+        prompts = style.prompts(questions.questions)
     except (OSError, ValueError) as error:
         raise NightProblem(f"gate.gsm8k.questions cannot be used: {error}") from error
-    return Sums(questions=questions, prompts_hash=content_hash(list(prompts)))
-
-
-def style_of(rule: SumsRule) -> gsm8k.Style:
-    """Raises OSError or ValueError when its worked examples cannot be read."""
-    shown = gsm8k.train_for(rule.questions) if gsm8k.STYLES[rule.style].shots else None
-    return gsm8k.style(rule.style, shown, rule.max_tokens)
+    return Sums(questions, style, content_hash(list(prompts)))
 
 
 def sums_spec(spec: EngineSpec, rule: SumsRule) -> EngineSpec:
@@ -251,12 +255,12 @@ def ask_sums(
     night: Night, spec: EngineSpec, rule: SumsRule, asked: Sums, known: Answers | None, trial: Trial | None
 ) -> Answers:
     """As arm B, in waves; against `known` answers the asking stops as soon as harm is shown. Raises ArmFailure."""
-    experiment, launch_pair = (trial.experiment_id, max(trial.launch_pair - 1, 0)) if trial else (None, 0)
+    experiment, launch_pair = _place(trial)
     engine = night.arms.up({"B": sums_spec(spec, rule)}, experiment, launch_pair)["B"]
     stop = gsm8k.stop_on_harm(known.answers) if known else None
     wait_s = night.config.limits.request_s
     try:
-        return gsm8k.ask(engine, asked.questions, style_of(rule), rule.concurrency, wait_s, stop)
+        return gsm8k.ask(engine, asked.questions, asked.style, rule.concurrency, wait_s, stop)
     except EngineFailure as cause:
         raise night.arms.failed("B", cause, experiment) from cause
 

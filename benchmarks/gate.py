@@ -80,7 +80,7 @@ class Bench:
 
     def collect(self, jobs: list[tuple[str, Change, list[int], bool]], known: dict[str, Answers]) -> None:
         """(name, change, sets, both modes) for each process that has no file yet, `parallel` side by side."""
-        missing = [job for job in jobs if not (self.out / f"{job[0]}.json.gz").exists()]
+        missing = [job for job in jobs if not self.answered(job[0], len(job[2]))]
         cores: SimpleQueue[int] = SimpleQueue()
         for core in range(self.parallel):
             cores.put(core)
@@ -91,8 +91,7 @@ class Bench:
             try:
                 pinned = core if self.place.device == "cpu" and self.parallel > 1 else None
                 engine = spec(self.place, pinned, dict(change.flags), dict(change.env))
-                path = self.out / f"{name}.json.gz"
-                done = run_process(name, engine, sets, self.size, known.get, both, path)
+                done = run_process(name, engine, sets, self.size, known.get, both, self.path(name))
             finally:
                 cores.put(core)
             print(f"{name}: {done.failed or f'{len(done.gates)} gates, ready after {done.start_s:.0f} s'}", flush=True)
@@ -100,9 +99,16 @@ class Bench:
         with ThreadPoolExecutor(max_workers=self.parallel) as pool:
             list(pool.map(one, missing))
 
+    def path(self, name: str) -> Path:
+        return self.out / f"{name}.json.gz"
+
     def load(self, name: str) -> Process | None:
-        path = self.out / f"{name}.json.gz"
-        return Process.load(path) if path.exists() else None
+        return Process.load(self.path(name)) if self.path(name).exists() else None
+
+    def answered(self, name: str, sets: int) -> bool:
+        """All sets, or it broke. One that was stopped in between is asked again."""
+        known = self.load(name)
+        return known is not None and (known.failed is not None or len(known.gates) >= sets)
 
     def references(self, sets: list[int]) -> dict[str, NightReference]:
         """By secret, from the two reference processes."""

@@ -259,7 +259,7 @@ def _baseline(view: NightView, data: schema.Baseline, at: str) -> NightView:
 
 
 def _sealed(view: NightView, data: schema.GateSealed, at: str) -> NightView:
-    return view.but(sealed=data.secret_sha256)
+    return view.but(sealed=view.sealed or data.secret_sha256)  # the first promise holds
 
 
 def _referenced(view: NightView, data: schema.GateReferenced, at: str) -> NightView:

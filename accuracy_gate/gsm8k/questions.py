@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from accuracy_gate.arithmetic.generate import Split, problems
 from contracts import Frozen, content_hash
 
+Kind = Literal["file", "datasets", "arithmetic"]
 TRAIN_PROBLEMS = 200  # a pool of embedded problems to draw worked examples from
 _GOLD = re.compile(r"-?\$?(?:\d[\d,]*)(?:\.\d+)?")
 
@@ -46,6 +47,12 @@ class QuestionSet(Frozen):
         return content_hash([[q.id, q.question, q.answer] for q in self.questions])
 
 
+def kind_of(source: str | Path) -> Kind:
+    """What a source names, by what stands before its first colon."""
+    kind = str(source).partition(":")[0]
+    return "datasets" if kind == "datasets" else "arithmetic" if kind == "arithmetic" else "file"
+
+
 def read(source: str | Path, count: int = 250, seed: int | None = None) -> QuestionSet:
     """At most `count` questions from
 
@@ -59,7 +66,7 @@ def read(source: str | Path, count: int = 250, seed: int | None = None) -> Quest
     text = str(source)
     if count < 1:
         raise ValueError(f"asked for {count} questions; ask for at least one")
-    kind, _, rest = text.partition(":")
+    kind, rest = kind_of(text), text.partition(":")[2]
     if kind == "arithmetic":
         if rest not in get_args(Split):
             raise ValueError(f"{text}: the split after `arithmetic:` must be one of {', '.join(get_args(Split))}")
@@ -81,7 +88,7 @@ def read(source: str | Path, count: int = 250, seed: int | None = None) -> Quest
 def train_for(source: str | Path) -> QuestionSet:
     """The training questions that belong to a source, for worked examples: the problems' own train split, the data
     set's, or the first file named train*.jsonl beside a JSONL. Raises OSError or ValueError, with the fix."""
-    kind, _, rest = str(source).partition(":")
+    kind, rest = kind_of(source), str(source).partition(":")[2]
     if kind == "arithmetic":
         return read("arithmetic:train", TRAIN_PROBLEMS, seed=0)
     if kind == "datasets":
