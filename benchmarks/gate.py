@@ -114,8 +114,8 @@ class Bench:
         """By secret, from the two reference processes."""
         first, second = self.load("reference-0"), self.load("reference-1")
         if first is None or second is None or first.failed or second.failed:
-            why = next((p.failed for p in (first, second) if p and p.failed), "not collected yet")
-            sys.exit(f"no reference ({why}): run with --parts aa first")
+            why = next((p.failed for p in (first, second) if p and p.failed), None)
+            sys.exit(f"no reference: {f'{why}: mend that and delete {self.out}/reference-*' if why else 'run --parts aa'}")
         found: dict[str, NightReference] = {}
         for one, other in zip(first.gates, second.gates, strict=False):
             found[one.secret] = NightReference(
@@ -249,6 +249,15 @@ def main() -> None:
     parser.add_argument("--env", nargs="*", default=[], metavar="NAME=VALUE", help="more of the engine's environment")
     parser.add_argument("--path", nargs="*", default=[], help="folders on the engine's PYTHONPATH")
     asked = parser.parse_args()
+    names = [change.name for change in (*FAULTS, *HARMLESS)]
+    if unknown := [name for name in asked.only or () if name not in names]:
+        parser.error(f"no fault {unknown[0]}: one of {', '.join(names)}")
+    if asked.sums < 1 or asked.runs < 1 or asked.sets < 1 or asked.parallel < 1:
+        parser.error("--sums, --runs, --sets and --parallel are at least 1")
+    try:
+        asked.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {asked.out} cannot be written ({error.strerror}): name another folder")
     place = Place(
         asked.python, asked.device, asked.dtype, pairs(asked.flag), pairs(asked.env), tuple(asked.path)
     )  # fmt: skip
