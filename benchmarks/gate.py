@@ -115,7 +115,8 @@ class Bench:
         first, second = self.load("reference-0"), self.load("reference-1")
         if first is None or second is None or first.failed or second.failed:
             why = next((p.failed for p in (first, second) if p and p.failed), None)
-            sys.exit(f"no reference: {f'{why}: mend that and delete {self.out}/reference-*' if why else 'run --parts aa'}")
+            mend = f"{why}: mend that and delete {self.out}/reference-*" if why else "run --parts aa"
+            sys.exit(f"no reference: {mend}")
         found: dict[str, NightReference] = {}
         for one, other in zip(first.gates, second.gates, strict=False):
             found[one.secret] = NightReference(
