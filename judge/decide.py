@@ -90,7 +90,7 @@ def _incomplete(
         told = "; ".join(f"launch pair {s.launch_pair}, run {s.run}: {', '.join(s.reasons)}" for s in bad)
         # Looks that were taken have spent their chance, whatever became of the rest.
         spent = alpha if len(pairs) >= rule.min_launch_pairs else 0.0
-        reason = f"void, and void again when repeated: {told}"
+        reason = f"void, and void again whenever repeated: {told}"
         return Verdict(word=VerdictWord.VOID, reason=reason, metric=metric, launch_pairs=len(pairs), alpha_spent=spent)
     last = states[-1]
     if last.state == "repeat" and last.run is not None:

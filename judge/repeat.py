@@ -25,8 +25,8 @@ def progress(
     """A void run pair is repeated `repeats` times (same run number, both arms, fresh prompt seed); then the
     experiment is void.
 
-    Void once is bad luck; void again is how this engine is tonight, and repeating until a run passes would choose by
-    outcome. Raises CannotJudge as launch_pairs does.
+    Void once or twice is bad luck; void again is how this engine is tonight, and repeating until a run passes would
+    choose by outcome. Raises CannotJudge as launch_pairs does.
     """
     mine = [m for m in measurements if m.launch_pair == launch_pair]
     valid = [p.run_pairs for p in launch_pairs(mine)]

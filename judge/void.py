@@ -12,7 +12,9 @@ from pydantic import JsonValue
 
 from contracts import Measurement, Workload
 
-VOID_REPEATS = 1  # a void run is measured again this often, then the experiment is void (repeat.py)
+# A void run is measured again this often, then the experiment is void (repeat.py). Two: on a shared machine the load
+# generator was late in two runs of one A/A launch pair, one after the other (2 cores, 2026-11-29).
+VOID_REPEATS = 2
 
 # CPU time of processes that are neither the engine nor the load generator, as a share of all cores over the window.
 # Judged, not measured: below it the interleaving and the A/A carry the disturbance, at a quarter of the machine a

@@ -131,21 +131,24 @@ def test_a_limit_that_was_not_measured_cannot_be_kept() -> None:
 # --- void -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_void_run_is_repeated_once_then_the_experiment_is_void() -> None:
+def test_a_void_run_is_repeated_twice_then_the_experiment_is_void() -> None:
     runs = experiment([[1.7, 9.9]])
     runs[3] = runs[3].model_copy(update={"void_reasons": ("1 compile(s) inside the window",)})
     first = ask(runs)
     assert isinstance(first, NeedMore) and first.repeat == (0, 1) and "compile" in first.reason
-    again = [a_run(m.arm, 0, 1, prompt_seed=77, void_reasons=m.void_reasons) for m in runs[2:]]
-    found = verdict([*runs, *again])
+    again, third = (
+        [a_run(m.arm, 0, 1, prompt_seed=seed, void_reasons=m.void_reasons) for m in runs[2:]] for seed in (77, 78)
+    )
+    assert isinstance(ask([*runs, *again]), NeedMore)
+    found = verdict([*runs, *again, *third])
     assert found.word is VerdictWord.VOID and found.alpha_spent == 0 and found.ratio is None
 
 
 def test_a_void_launch_pair_may_also_be_repeated_by_a_fresh_one() -> None:
-    void = changed(experiment([[1.7] * 2] * 3), lambda m: m.launch_pair == 0 and m.run == 1, void_reasons=("late",))
-    assert verdict(void).word is VerdictWord.KEEP  # launch pairs 1 and 2
-    twice = changed(void, lambda m: m.launch_pair == 1, void_reasons=("late",))
-    assert verdict(twice).word is VerdictWord.VOID
+    void = changed(experiment([[1.7] * 2] * 4), lambda m: m.launch_pair < 2 and m.run == 1, void_reasons=("late",))
+    assert verdict(void).word is VerdictWord.KEEP  # launch pairs 2 and 3
+    thrice = changed(void, lambda m: m.launch_pair == 2, void_reasons=("late",))
+    assert verdict(thrice).word is VerdictWord.VOID
 
 
 def test_a_launch_pair_lost_with_the_loop_does_not_stop_the_experiment() -> None:

@@ -117,8 +117,8 @@ def test_what_to_measure_next() -> None:
     once = progress(void, 0, 2)
     assert (once.state, once.run, once.reasons) == ("repeat", 0, ("arm A: late",))
     void += [a_run("A", 0, 0, prompt_seed=50, void_reasons=("late",)), a_run("B", 0, 0, prompt_seed=50)]
-    assert progress(void, 0, 2).state == "void"
-    assert progress(void, 0, 2, repeats=2).state == "repeat"
+    assert progress(void, 0, 2).state == "repeat"
+    assert progress(void, 0, 2, repeats=1).state == "void"
     void += [a_run("A", 0, 0, prompt_seed=51), a_run("B", 0, 0, prompt_seed=51)]
     assert progress(void, 0, 2).state == "complete"
 
