@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from pydantic import JsonValue
 
 from agents.research.knobs import Knobs
+from agents.research.model_shape import ModelShape
+from cards.sheet import CardSheet
 from contracts import Card, EngineSpec, Evidence, Frozen, Hypothesis, TryItem, Workload
+
+
+class PhaseProfile(Frozen):
+    """Where one phase's time goes, from a profile. `shares`: of the time in kernels, by category (attention, gemm, moe,
+    norm, sampling, communication, other). A number that is not known is absent."""
+
+    phase: Literal["prefill", "decode"]
+    weight: float | None = None  # of all time under the workload
+    step_ms: float | None = None  # one step, wall clock
+    kernel_ms: float | None = None  # of it in kernels
+    shares: dict[str, float] = {}
+    source: str
 
 
 class Dossier(Frozen):
@@ -27,6 +42,25 @@ class Dossier(Frozen):
     priors: tuple[str, ...] = ()  # paths of configs/priors/*.yaml
     pair_s: float | None = None  # what one launch pair took tonight
     gate_s: float | None = None  # what one full gate took tonight
+    # What an audit knows besides; all of it may be missing.
+    model: ModelShape | None = None
+    sheet: CardSheet | None = None
+    aiter: str = ""  # a folder named aiter: installed, unpacked or checked out; vLLM's own folder is knobs.path
+    phases: tuple[PhaseProfile, ...] = ()
+    traces: tuple[str, ...] = ()  # paths of profiles
+    engine_logs: tuple[str, ...] = ()  # paths of logs of engines that ran
+
+    @property
+    def draft_tokens(self) -> int:
+        """Of speculative decoding: tokens proposed for each step, 0 without it."""
+        held = self.spec.flags.get("speculative-config")
+        count = held.get("num_speculative_tokens", 0) if isinstance(held, dict) else 0
+        return count if isinstance(count, int) else 0
+
+    @property
+    def tensor_parallel(self) -> int:
+        held = self.spec.flags.get("tensor-parallel-size", 1)
+        return held if isinstance(held, int) and held > 0 else 1
 
     def counter(self, name: str) -> float | None:
         """A counter of the profile, or None where it was not seen."""

@@ -1,6 +1,7 @@
 """The readers, one file each, one question each. A reader is a module here that exports
 
-- `NAME`, and `read(dossier) -> list[Hypothesis]`;
+- `NAME`, and `read(dossier) -> list[Hypothesis]` or `look(dossier) -> list[Finding]`, or both: a hypothesis is for a
+  night, a finding is for a person who audits, and becomes a hypothesis where a lever can apply its change;
 - if it leaves things out knowingly, `dropped(dossier) -> list[str]`: one line each, with the reason.
 
 Adding a file adds a reader; a night file may choose among them by name.
@@ -13,8 +14,10 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from agents.research.dossier import Dossier
+from agents.research.finding import Finding
 from contracts import Hypothesis
 
 
@@ -22,15 +25,17 @@ from contracts import Hypothesis
 class Reader:
     name: str
     read: Callable[[Dossier], list[Hypothesis]]
+    look: Callable[[Dossier], list[Finding]]
     dropped: Callable[[Dossier], list[str]]
 
 
-def _nothing(_dossier: Dossier) -> list[str]:
+def _nothing(_dossier: Dossier) -> list[Any]:
     return []
 
 
 def _reader(module: ModuleType) -> Reader:
-    return Reader(module.NAME, module.read, getattr(module, "dropped", _nothing))
+    read, look, dropped = (getattr(module, name, _nothing) for name in ("read", "look", "dropped"))
+    return Reader(module.NAME, read, look, dropped)
 
 
 READERS: dict[str, Reader] = {
