@@ -26,7 +26,6 @@ from judge.objective import resolve
 from judge.ratios import CannotJudge, complete, launch_pairs
 from ledger.schema import Baseline, Profiled, Researched
 
-
 SPARE_LAUNCH_PAIRS = 2
 
 
