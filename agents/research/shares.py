@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from agents.research.dossier import Dossier, PhaseProfile
 from agents.research.finding import Phase
+from agents.research.roofline import estimate
 from contracts import Frozen
 
 CATEGORIES = ("attention", "gemm", "moe", "norm", "sampling", "communication", "other", "idle")
@@ -12,7 +13,7 @@ CATEGORIES = ("attention", "gemm", "moe", "norm", "sampling", "communication", "
 
 class Share(Frozen):
     value: float
-    words: str  # "attention is 43 % of prefill (profile.json), prefill 80 % of the time (estimated: roofline of gfx950)"
+    words: str  # "attention is 43% of prefill (profile.json), prefill 80% of the time (estimated: roofline of gfx950)"
 
 
 def share(dossier: Dossier, phase: Phase, category: str) -> Share | None:
@@ -54,7 +55,9 @@ def _within(dossier: Dossier, phase: str, category: str) -> tuple[float, str] | 
     seen = _profile(dossier, phase)
     busy = seen.kernel_ms / seen.step_ms if seen and seen.kernel_ms is not None and seen.step_ms else None
     if category == "idle":
-        return (1 - busy, f"no kernel runs in {1 - busy:.0%} of a {phase} step ({seen.source})") if seen and busy else None
+        if seen is None or busy is None:
+            return None
+        return 1 - busy, f"no kernel runs in {1 - busy:.0%} of a {phase} step ({seen.source})"
     if seen is not None and category in seen.shares:
         value = seen.shares[category] * (busy if busy is not None else 1.0)
         return value, f"{category} is {value:.0%} of {phase} ({seen.source})"
@@ -64,20 +67,3 @@ def _within(dossier: Dossier, phase: str, category: str) -> tuple[float, str] | 
         return None
     value = inside * (busy if busy is not None else 1.0)
     return value, f"{category} is {value:.0%} of {phase} ({guess.words})"
-
-
-class Estimate(Frozen):
-    """What the roofline expects of one request's share of the engine's time, seconds, and of its split by category."""
-
-    prefill_s: float
-    decode_s: float
-    prefill: dict[str, float]
-    decode: dict[str, float]
-    words: str  # "estimated: roofline of gfx950 (AMD Instinct MI355X)"
-
-
-def estimate(dossier: Dossier) -> Estimate | None:
-    """None without a model's shapes or a card's sheet."""
-    from agents.research.roofline import estimate as by_roofline
-
-    return by_roofline(dossier)
