@@ -81,6 +81,42 @@ def doctor(
 
 
 @app.command()
+def audit(
+    arch: Annotated[str, typer.Option(help="gfx950, gfx906, gfx942, ... or auto: this machine's card.")] = "auto",
+    model: Annotated[Path | None, typer.Option(help="A model's config.json, or its folder.")] = None,
+    night: Annotated[Path | None, typer.Option(help="A night file: engine, workload and priors as it says.")] = None,
+    vllm: Annotated[list[Path], typer.Option(help="A vLLM tree: unpacked wheel, checkout. May be repeated.")] = [],  # noqa: B006
+    aiter: Annotated[Path | None, typer.Option(help="An AITER tree: unpacked wheel, checkout.")] = None,
+    python: Annotated[str, typer.Option(help="An interpreter with Triton, for compiling kernels offline.")] = "",
+    flag: Annotated[list[str], typer.Option(help="NAME=VALUE, as vllm serve gets it. May be repeated.")] = [],  # noqa: B006
+    env: Annotated[list[str], typer.Option(help="NAME=VALUE of the engine's environment. May be repeated.")] = [],  # noqa: B006
+    compilation: Annotated[
+        list[str], typer.Option(help="NAME=VALUE inside --compilation-config. May be repeated.")
+    ] = [],  # noqa: B006
+    profile: Annotated[
+        list[Path], typer.Option(help="A trace (.json, .json.gz, .csv) or a file of known shares. May be repeated.")
+    ] = [],  # noqa: B006
+    engine_log: Annotated[list[Path], typer.Option(help="The log of an engine that ran. May be repeated.")] = [],  # noqa: B006
+    concurrency: Annotated[int | None, typer.Option(help="Requests at a time.", min=1)] = None,
+    input_tokens: Annotated[int | None, typer.Option(help="Tokens of a prompt.", min=1)] = None,
+    output_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer.", min=1)] = None,
+    reader: Annotated[list[str], typer.Option(help="Ask only this reader. May be repeated.")] = [],  # noqa: B006
+    top: Annotated[int, typer.Option(help="How many opportunities to show.", min=1)] = 10,
+    as_json: JsonFlag = False,
+) -> None:
+    """What would be tried first, and why: reads sources, tables and profiles. Needs no GPU and no server."""
+    from agents.audit_cli import audit_command
+
+    work = (concurrency, input_tokens, output_tokens)
+    raise typer.Exit(
+        audit_command(
+            arch, model, night, vllm, aiter, python, flag, env, compilation, profile, engine_log, work, reader, top,
+            as_json,
+        )
+    )  # fmt: skip
+
+
+@app.command()
 def schema() -> None:
     """The JSON Schema of a ledger line."""
     from ledger.jsonschema import json_schema

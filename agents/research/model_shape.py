@@ -54,6 +54,7 @@ class ModelShape(Frozen):
     vocabulary: int
     attention: tuple[AttentionKind, ...]
     linear_attention_layers: int = 0  # Mamba, gated delta nets: no KV cache that grows
+    linear_attention_weights: int = 0  # of one such layer's projections
     intermediate: int = 0  # of dense feed-forward layers
     dense_layers: int = 0
     gated: bool = True  # gate and up projection, fused
@@ -86,13 +87,12 @@ class ModelShape(Frozen):
 
     @property
     def active_parameters(self) -> float:
-        """Weights that one token is multiplied with, the embedding table left out. Linear-attention layers count as
-        their attention's projections would (4 * hidden^2): their config fields differ by family."""
+        """Weights that one token is multiplied with, the embedding table left out."""
         weights = float(sum(g.n * g.k * g.layers for g in self.gemms()))
         if self.experts:
             wide = self.experts.top_k * self.experts.intermediate + self.experts.shared_intermediate
             weights += 3.0 * self.hidden * wide * self.experts.layers
-        return weights + 4.0 * self.hidden**2 * self.linear_attention_layers
+        return weights + float(self.linear_attention_weights * self.linear_attention_layers)
 
     @property
     def parameters(self) -> float:
@@ -121,6 +121,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
         vocabulary=_whole(c, "vocab_size"),
         attention=kinds,
         linear_attention_layers=linear,
+        linear_attention_weights=_linear_weights(c, hidden) if linear else 0,
         intermediate=_whole(c, "intermediate_size", 0),
         dense_layers=layers - (experts.layers if experts else 0),
         gated=c.get("hidden_act", c.get("hidden_activation", "silu")) not in ("relu", "gelu_new"),
@@ -172,6 +173,16 @@ def _attention(c: Mapping[str, Any], layers: int, hidden: int, heads: int) -> tu
     )
     near = AttentionKind(layers=sliding, heads=heads, kv_heads=kv, head_size=size, window=window)
     return tuple(kind for kind in (full, near) if kind.layers), linear
+
+
+def _linear_weights(c: Mapping[str, Any], hidden: int) -> int:
+    """Of one gated delta net: query, key, value and gate in, value out. Other kinds name their sizes otherwise and count
+    as attention of the model's own width would, 4 * hidden^2."""
+    names = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
+    if any(c.get(name) is None for name in names):
+        return 4 * hidden**2
+    key_heads, key_size, value_heads, value_size = (_whole(c, name) for name in names)
+    return hidden * (2 * key_heads * key_size + 3 * value_heads * value_size)
 
 
 def _experts(c: Mapping[str, Any], layers: int) -> Experts | None:

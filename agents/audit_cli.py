@@ -1,0 +1,107 @@
+"""`run_night.py audit`: what would be tried first, and why. Needs no GPU and no server."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+from rich.console import Console
+
+from agents.audit_words import as_json, print_audit
+from agents.cli import DONE, USAGE, guarded_command, print_json, say
+from agents.config import ROOT, load_night
+from agents.research.audit import audit
+from agents.research.subject import Asked, SubjectError, subject
+
+
+def audit_command(
+    arch: str,
+    model: Path | None,
+    night: Path | None,
+    vllm: Sequence[Path],
+    aiter: Path | None,
+    python: str,
+    flags: Sequence[str],
+    env: Sequence[str],
+    compilation: Sequence[str],
+    profiles: Sequence[Path],
+    engine_logs: Sequence[Path],
+    workload: tuple[int | None, int | None, int | None],
+    readers: Sequence[str],
+    top: int,
+    json_wanted: bool,
+) -> int:
+    """One audit for each tree of vLLM (or one without)."""
+
+    def work() -> int:
+        told = []
+        try:
+            phases, traces = read_profiles(profiles)
+            for tree in vllm or (None,):
+                began = time.monotonic()
+                dossier = subject(
+                    Asked(
+                        arch=arch,
+                        model=model,
+                        night=load_night(night) if night else None,
+                        vllm=tree,
+                        aiter=aiter,
+                        python=python,
+                        flags=settings(flags),
+                        env={name: str(value) for name, value in settings(env, plain=True).items()},
+                        compilation=settings(compilation),
+                        phases=phases,
+                        traces=traces,
+                        engine_logs=tuple(engine_logs),
+                        priors=tuple(sorted((ROOT / "configs" / "priors").glob("*.yaml"))),
+                        concurrency=workload[0],
+                        input_tokens=workload[1],
+                        output_tokens=workload[2],
+                    )
+                )
+                found = audit(dossier, list(readers) or None, progress)
+                seconds = time.monotonic() - began
+                progress("")
+                if json_wanted:
+                    told.append(as_json(found, dossier, seconds))
+                else:
+                    print_audit(found, dossier, seconds, top, Console())
+        except SubjectError as error:
+            return say([str(error)], USAGE)
+        if json_wanted:
+            print_json(told[0] if len(told) == 1 else told)
+        return DONE
+
+    return guarded_command(work)
+
+
+def progress(reader: str) -> None:
+    """Which reader is at work, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{'reading: ' + reader if reader else ''}", end="", file=sys.stderr, flush=True)
+
+
+def settings(texts: Sequence[str], plain: bool = False) -> dict[str, JsonValue]:
+    """NAME=VALUE, the value as JSON where it is JSON (8, true, [1,2], {"a":1}), else (or where `plain`) as text; NAME
+    alone is true. Raises SubjectError."""
+    found: dict[str, JsonValue] = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        if not name.strip("-"):
+            raise SubjectError(f"{text!r} names nothing: write NAME=VALUE, for example max-num-seqs=64")
+        found[name.strip().lstrip("-")] = _value(value, plain) if given else True
+    return found
+
+
+def _value(text: str, plain: bool) -> JsonValue:
+    if plain:
+        return text
+    try:
+        value: JsonValue = json.loads(text)
+        return value
+    except ValueError:
+        return text

@@ -1,0 +1,128 @@
+"""Asks every reader about one engine on one card, and puts what is worth trying first. Pure but for the trees that
+readers read.
+
+An opportunity's score is log(gain) * probability / hours of card time, gain by Amdahl from the share of the time that
+it touches; every term is shown. What can be tried comes first, then traps, then facts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from agents.research.dossier import Dossier
+from agents.research.finding import Finding, Terms
+from agents.research.rank import reader_names
+from agents.research.readers import READERS
+from agents.tuning.static_check import static_check
+from contracts import Frozen, Hypothesis
+
+_KINDS = ("opportunity", "trap", "fact")
+
+
+class Audit(Frozen):
+    """Best first, then traps, then facts. `notes`: what could not be read or was left out, one line each."""
+
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+    def of(self, kind: str) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.kind == kind)
+
+
+def audit(
+    dossier: Dossier, readers: Sequence[str] | None = None, progress: Callable[[str], None] = lambda reader: None
+) -> Audit:
+    """`readers` None: all of them. Raises UnknownReader. A reader that fails costs its own findings only."""
+    found: list[Finding] = []
+    notes: list[str] = []
+    for name in reader_names(readers):
+        progress(name)
+        reader = READERS[name]
+        try:
+            found += reader.look(dossier)
+            found += [as_finding(h) for h in reader.read(dossier)]
+            notes += reader.dropped(dossier)
+        except Exception as error:  # a reader is a guest: its fault must not end the audit
+            notes.append(f"reader {name} failed and was left out: {type(error).__name__}: {error}")
+    usable: list[Finding] = []
+    for finding in found:
+        fault = _fault(finding, dossier)
+        if fault:
+            notes.append(f"{finding.change} ({finding.reader}): {fault}")
+        else:
+            usable.append(finding)
+    return Audit(findings=order(merge(usable)), notes=tuple(dict.fromkeys(notes)))
+
+
+def _fault(finding: Finding, dossier: Dossier) -> str | None:
+    """Why an opportunity is none. Without a vLLM tree nothing is known of its flags, and nothing is refused."""
+    if finding.kind != "opportunity" or finding.change is None or not dossier.knobs.path:
+        return None
+    return static_check(finding.change, dossier.spec, dossier.knobs, dossier.refused_before)
+
+
+def as_finding(h: Hypothesis) -> Finding:
+    """A night's hypothesis among an audit's findings. Its gain is of the whole, so its terms are written backwards: the
+    share that its bound allows (all, where it has none) and the speed-up of that share which gives the gain."""
+    share = 1.0 if h.bound is None else max(0.0, 1 - 1 / h.bound)
+    rest = 1 / h.predicted_gain - (1 - share)
+    return Finding(
+        reader=h.proposer,
+        kind="opportunity",
+        title=h.why,
+        evidence=h.evidence,
+        change=h.change,
+        terms=Terms(
+            phase="all",
+            share=share,
+            share_from="all of it" if h.bound is None else f"bound {h.bound:.2f}x",
+            speedup=share / rest if rest > 0 and share > 0 else h.predicted_gain,
+            speedup_from=f"predicted gain {h.predicted_gain:.2f}x",
+            probability=h.probability,
+            cost_s=h.cost_s,
+        ),
+        risk=h.risk,
+    )
+
+
+def merge(found: Sequence[Finding]) -> list[Finding]:
+    """One finding a change: the highest score stands, evidence and readers are joined. Findings without a change stay
+    as they are, equal ones once."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in dict.fromkeys(found):
+        key = finding.change.id if finding.change and finding.kind == "opportunity" else finding.model_dump_json()
+        groups.setdefault(key, []).append(finding)
+    return [_merged(group) if len(group) > 1 else group[0] for group in groups.values()]
+
+
+def _merged(group: list[Finding]) -> Finding:
+    best = max(group, key=score)  # the first of equals
+    others = [f"{f.reader}: {f.title}" for f in group if f is not best]
+    return best.model_copy(
+        update={
+            "reader": " + ".join(dict.fromkeys(f.reader for f in group)),
+            "title": "; also ".join([best.title, *others]),
+            "evidence": tuple(dict.fromkeys(e for f in group for e in f.evidence)),
+            "fix": next((f.fix for f in (best, *group) if f.fix), ""),
+        }
+    )
+
+
+def score(finding: Finding) -> float:
+    return finding.terms.score if finding.terms else 0.0
+
+
+def order(found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """By kind, then by score; of equals the lower risk, then by reader and title, and the later one says so."""
+    risks = ("low", "medium", "high")
+    ranked = sorted(
+        found, key=lambda f: (_KINDS.index(f.kind), -round(score(f), 6), risks.index(f.risk), f.reader, f.title)
+    )
+    out: list[Finding] = []
+    for finding in ranked:
+        if out and finding.kind == out[-1].kind == "opportunity" and math.isclose(score(finding), score(out[-1])):
+            tie = f" (same score as the one before: listed by risk, reader and title)"
+            finding = finding.model_copy(update={"title": finding.title + tie})
+        out.append(finding)
+    return tuple(out)

@@ -1,0 +1,79 @@
+"""From config.json to shapes: four families of public models, and what a broken configuration is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.research.model_shape import Gemm, ModelShape, ModelShapeError, model_shape
+
+MODELS = Path(__file__).parents[2] / "configs" / "models"
+
+
+def shape(name: str) -> ModelShape:
+    return model_shape(json.loads((MODELS / f"{name}.json").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [
+        # in 1e9 weights, norms left out; as published: 8.03; 32.5; 30.7; 30.5 and 3.3; 79.7 and about 3.9
+        ("dense_gqa_8b", 8.03, 7.50),
+        ("dense_gqa_32b", 32.76, 31.98),
+        ("windows_256_512_31b", 30.7, 30.7),
+        ("experts_30b_a3b", 30.5, 3.0),
+        ("hybrid_80b_a3b", 79.6, 3.4),
+    ],
+)
+def test_sizes_of_public_families(name: str, total: float, active: float) -> None:
+    found = shape(name)
+    assert found.parameters / 1e9 == pytest.approx(total, rel=0.02)
+    assert found.active_parameters / 1e9 == pytest.approx(active, rel=0.05)
+
+
+def test_layers_with_a_window_have_heads_of_their_own() -> None:
+    full, near = shape("windows_256_512_31b").attention
+    assert (full.layers, full.head_size, full.kv_heads, full.window) == (10, 512, 4, None)
+    assert (near.layers, near.head_size, near.kv_heads, near.window) == (50, 256, 16, 1024)
+
+
+def test_a_hybrid_has_few_layers_whose_cache_grows() -> None:
+    found = shape("hybrid_80b_a3b")
+    assert [(k.layers, k.head_size) for k in found.attention] == [(12, 256)]
+    assert found.linear_attention_layers == 36
+    assert found.kv_bytes_per_token == 2 * 2 * 12 * 2 * 256
+    assert found.experts is not None and (found.experts.layers, found.experts.count, found.experts.top_k) == (48, 512, 10)
+
+
+def test_the_matrix_products_as_they_are_served() -> None:
+    assert shape("dense_gqa_8b").gemms() == (
+        Gemm(name="qkv", n=6144, k=4096, layers=32),
+        Gemm(name="attention out", n=4096, k=4096, layers=32),
+        Gemm(name="gate+up", n=28672, k=4096, layers=32),
+        Gemm(name="down", n=4096, k=14336, layers=32),
+        Gemm(name="lm head", n=128256, k=4096, layers=1),
+    )
+    split = {g.name: (g.n, g.k) for g in shape("dense_gqa_8b").gemms(tensor_parallel=16)}
+    assert split["qkv"] == (256 + 2 * 128, 4096)  # 8 KV heads on 16 ranks: each rank has one
+    assert split["down"] == (4096, 896)
+
+
+def test_no_window_where_the_model_says_not_to_use_it() -> None:
+    assert [k.window for k in shape("dense_gqa_32b").attention] == [None]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"hidden_size": "4096"}, "hidden_size = '4096'"),
+        ({"num_hidden_layers": None}, "num_hidden_layers = None"),
+        ({"num_attention_heads": -1}, "num_attention_heads = -1"),
+    ],
+)
+def test_what_is_no_decoder_is_said_in_one_line(change: dict[str, Any], told: str) -> None:
+    config = json.loads((MODELS / "dense_gqa_8b.json").read_text()) | change
+    with pytest.raises(ModelShapeError, match=told):
+        model_shape(config)
