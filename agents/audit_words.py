@@ -66,7 +66,7 @@ def print_audit(audit: Audit, dossier: Dossier, seconds: float, top: int, consol
             console.print(Text(f"- {note}"))
         if len(audit.notes) > 2 * top:
             console.print(f"... and {len(audit.notes) - 2 * top} more (--json has all)")
-    console.print(f"\n{len(audit.findings)} findings in {seconds:.1f} s. Nothing was run on a card: gains are predictions.")
+    console.print(f"\n{len(audit.findings)} findings in {seconds:.1f} s. Nothing ran on a card: gains are predictions.")
 
 
 def subject_words(dossier: Dossier) -> Text:
@@ -122,7 +122,9 @@ def details(finding: Finding, lead: str) -> Group:
 
 
 def _short(finding: Finding) -> str:
-    return str(finding.change) if finding.change else finding.title if len(finding.title) < 72 else finding.title[:69] + "..."
+    """A line of the ranking; the whole sentence stands below the table."""
+    text = str(finding.change) if finding.change else finding.title
+    return text if len(text) < 72 else text[:69] + "..."
 
 
 def _range(pair: tuple[int, int]) -> str:

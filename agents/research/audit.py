@@ -77,7 +77,7 @@ def as_finding(h: Hypothesis) -> Finding:
             phase="all",
             share=share,
             share_from="all of it" if h.bound is None else f"bound {h.bound:.2f}x",
-            speedup=share / rest if rest > 0 and share > 0 else h.predicted_gain,
+            speedup=share / max(rest, 1e-9) if share else 1.0,
             speedup_from=f"predicted gain {h.predicted_gain:.2f}x",
             probability=h.probability,
             cost_s=h.cost_s,
@@ -122,7 +122,7 @@ def order(found: Sequence[Finding]) -> tuple[Finding, ...]:
     out: list[Finding] = []
     for finding in ranked:
         if out and finding.kind == out[-1].kind == "opportunity" and math.isclose(score(finding), score(out[-1])):
-            tie = f" (same score as the one before: listed by risk, reader and title)"
+            tie = " (same score as the one before: listed by risk, reader and title)"
             finding = finding.model_copy(update={"title": finding.title + tie})
         out.append(finding)
     return tuple(out)

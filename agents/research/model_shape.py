@@ -176,8 +176,8 @@ def _attention(c: Mapping[str, Any], layers: int, hidden: int, heads: int) -> tu
 
 
 def _linear_weights(c: Mapping[str, Any], hidden: int) -> int:
-    """Of one gated delta net: query, key, value and gate in, value out. Other kinds name their sizes otherwise and count
-    as attention of the model's own width would, 4 * hidden^2."""
+    """Of one gated delta net: query, key, value and gate in, value out. Other kinds name their sizes otherwise and
+    count as attention of the model's own width would, 4 * hidden^2."""
     names = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
     if any(c.get(name) is None for name in names):
         return 4 * hidden**2

@@ -22,7 +22,12 @@ from contracts import Card, EngineSpec, NightConfig, Workload
 MOST_CONFIG_BYTES = 4 << 20
 # A long prompt and a short answer, many at a time: what batch work and agents send. Told in the audit's first line.
 WORKLOAD = Workload(
-    name="audit", concurrency=64, requests=256, warmup_requests=0, input_tokens=(10_000, 10_000), output_tokens=(500, 500)
+    name="audit",
+    concurrency=64,
+    requests=256,
+    warmup_requests=0,
+    input_tokens=(10_000, 10_000),
+    output_tokens=(500, 500),
 )
 
 

@@ -45,7 +45,8 @@ def test_a_hybrid_has_few_layers_whose_cache_grows() -> None:
     assert [(k.layers, k.head_size) for k in found.attention] == [(12, 256)]
     assert found.linear_attention_layers == 36
     assert found.kv_bytes_per_token == 2 * 2 * 12 * 2 * 256
-    assert found.experts is not None and (found.experts.layers, found.experts.count, found.experts.top_k) == (48, 512, 10)
+    assert found.experts is not None
+    assert (found.experts.layers, found.experts.count, found.experts.top_k) == (48, 512, 10)
 
 
 def test_the_matrix_products_as_they_are_served() -> None:

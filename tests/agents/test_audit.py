@@ -1,0 +1,126 @@
+"""How an audit ranks what its readers say, and what it does with a reader that fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.research import audit as audit_module
+from agents.research.audit import as_finding, audit, merge, order, score
+from agents.research.dossier import Dossier
+from agents.research.finding import Finding, Terms
+from agents.research.readers import Reader
+from contracts import Change, Evidence, Hypothesis, Lever
+from tests.agents.examples import dossier
+
+HERE = (Evidence(source="vllm/x.py:7", detail="what stands there"),)
+
+
+def terms(share: float = 0.43, speedup: float = 2.7, probability: float = 0.8, cost_s: float = 360.0) -> Terms:
+    return Terms(
+        phase="prefill",
+        share=share,
+        share_from="profile.json",
+        speedup=speedup,
+        speedup_from="measured elsewhere",
+        probability=probability,
+        cost_s=cost_s,
+    )
+
+
+def opportunity(title: str, **more: object) -> Finding:
+    plain = Finding(reader="r", kind="opportunity", title=title, evidence=HERE, terms=terms())
+    return plain.model_copy(update=more)
+
+
+def change(after: int = 8) -> Change:
+    return Change(lever=Lever.ENGINE_FLAG, key="max-num-seqs", before=4, after=after)
+
+
+def test_the_terms_by_hand() -> None:
+    found = terms()
+    assert found.gain == pytest.approx(1 / (0.57 + 0.43 / 2.7))  # 1.371
+    assert found.bound == pytest.approx(1 / 0.57)
+    assert found.score == pytest.approx(0.8 * 0.3158 / 0.1, rel=1e-3)  # ln(1.371) = 0.3158, a tenth of an hour
+
+
+def test_what_buys_most_for_an_hour_of_the_card_comes_first() -> None:
+    cheap, dear, unlikely = (
+        opportunity("cheap", terms=terms(cost_s=60.0)),
+        opportunity("dear", terms=terms(cost_s=3600.0)),
+        opportunity("unlikely", terms=terms(cost_s=60.0, probability=0.01)),
+    )
+    trap = Finding(reader="r", kind="trap", title="a trap", evidence=HERE)
+    fact = Finding(reader="r", kind="fact", title="a fact", evidence=HERE)
+    assert [f.title for f in order([fact, unlikely, trap, dear, cheap])] == [
+        "cheap", "dear", "unlikely", "a trap", "a fact",
+    ]  # fmt: skip
+
+
+def test_a_tie_is_explained_and_broken_by_risk() -> None:
+    first, second = order([opportunity("b", risk="high"), opportunity("c", risk="low")])
+    assert (first.title, second.title) == (
+        "c", "b (same score as the one before: listed by risk, reader and title)",
+    )  # fmt: skip
+
+
+def test_one_change_that_two_readers_propose_is_one_finding() -> None:
+    weak = opportunity("weak", change=change(), terms=terms(probability=0.1))
+    strong = opportunity("strong", change=change(), reader="other")
+    (joined,) = merge([weak, strong])
+    assert (joined.title, joined.reader) == ("strong; also r: weak", "r + other")
+    assert joined.terms == strong.terms and joined.evidence == HERE
+    assert len(merge([weak, opportunity("weak", change=change(16))])) == 2
+
+
+@pytest.mark.parametrize(("gain", "bound"), [(1.75, 4.0), (1.15, None), (1.0, 2.0), (1.03, 1.03)])
+def test_a_nights_hypothesis_keeps_its_gain_and_its_bound(gain: float, bound: float | None) -> None:
+    h = Hypothesis(
+        change=change(), proposer="p", why="w", predicted_gain=gain, bound=bound, probability=0.5, cost_s=100
+    )  # fmt: skip
+    found = as_finding(h)
+    assert found.terms is not None and found.terms.gain == pytest.approx(gain)
+    if bound is not None:
+        assert found.terms.bound == pytest.approx(bound)
+
+
+def test_a_finding_becomes_a_hypothesis_only_where_a_lever_can_apply_it() -> None:
+    assert opportunity("a table entry, by hand").hypothesis() is None
+    h = opportunity("a flag", change=change()).hypothesis()
+    assert h is not None and h.predicted_gain == pytest.approx(1.371, abs=1e-3) and h.bound == pytest.approx(1 / 0.57)
+
+
+def test_a_reader_that_fails_costs_its_own_findings_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Dossier) -> list[Finding]:
+        raise RecursionError("a table that includes itself")
+
+    def good(_: Dossier) -> list[Finding]:
+        return [opportunity("good")]
+
+    def nothing(_: Dossier) -> list[object]:
+        return []
+
+    readers = {n: Reader(n, nothing, look, nothing) for n, look in (("a", broken), ("b", good))}  # type: ignore[arg-type]
+    monkeypatch.setattr(audit_module, "READERS", readers)
+    monkeypatch.setattr(audit_module, "reader_names", lambda names: list(readers))
+    found = audit(dossier())
+    assert [f.title for f in found.findings] == ["good"]
+    assert found.notes == ("reader a failed and was left out: RecursionError: a table that includes itself",)
+
+
+def test_a_flag_that_this_version_does_not_have_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = Change(lever=Lever.ENGINE_FLAG, key="no-such-flag", after=1)
+
+    def look(_: Dossier) -> list[Finding]:
+        return [opportunity("unknown", change=unknown)]
+
+    def nothing(_: Dossier) -> list[object]:
+        return []
+
+    monkeypatch.setattr(audit_module, "READERS", {"a": Reader("a", nothing, look, nothing)})  # type: ignore[arg-type]
+    monkeypatch.setattr(audit_module, "reader_names", lambda names: ["a"])
+    found = audit(dossier())
+    assert not found.findings and "no-such-flag" in found.notes[0]
+
+
+def test_the_score_of_what_has_no_terms_is_nothing() -> None:
+    assert score(Finding(reader="r", kind="fact", title="t", evidence=HERE)) == 0
