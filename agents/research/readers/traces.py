@@ -125,7 +125,7 @@ def _beside_the_kernels(trace: TraceSummary, decode: PhaseTime) -> list[Finding]
         (
             decode.gap_ms,
             TOLD_GAPS,
-            "is between steps, where the host prepares the next one",
+            "is between steps, where the host prepares the next one,",
             f"gaps over {LONGEST_GAP_MS:g} ms are not counted",
         ),
     ):

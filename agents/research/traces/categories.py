@@ -1,6 +1,6 @@
 """What a kernel does, by its name: the only thing that every profiler tells. First match counts, so the order is part
-of the table. Names are those that libraries gave their kernels (rocBLAS and hipBLASLt "Cijk_", Composable Kernel, AITER,
-vLLM, PyTorch, Triton, NCCL and RCCL); a kernel that none of them fits is "other", never guessed.
+of the table. Names are those that libraries gave their kernels (rocBLAS and hipBLASLt "Cijk_", Composable Kernel,
+AITER, vLLM, PyTorch, Triton, NCCL and RCCL); a kernel that none of them fits is "other", never guessed.
 
 Known to be coarse: a softmax by itself is counted as sampling (attention has its own fused kernels); a kernel that
 Inductor fused out of several operations is "norm" where a norm is among them, "moe" where its name says so, else

@@ -16,6 +16,7 @@ from agents.research.traces.stream import Path_, StreamBroken, Text, walk
 GRAPH_LAUNCHES = {"hipGraphLaunch", "cudaGraphLaunch", "cuGraphLaunch"}
 LAUNCHES = ("Launch", "Memcpy", "Memset")  # in the name of the call
 MOST_PROPERTIES = 64
+MOST_EVENTS = {"python_function", "cpu_op", "ac2g"}  # nothing is taken from them
 COPIES = ("gpu_memcpy", "gpu_memset")
 
 
@@ -54,7 +55,7 @@ def _header(timeline: Timeline, path: Path_, value: Any) -> None:
 
 def _event(timeline: Timeline, event: dict[str, Any]) -> None:
     category = event.get("cat")
-    if event.get("ph") != "X" or not isinstance(category, str):
+    if not isinstance(category, str) or category in MOST_EVENTS or event.get("ph") != "X":
         return
     if category == "kernel" or category in COPIES:
         args = event.get("args")

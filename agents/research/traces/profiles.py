@@ -16,7 +16,7 @@ from contracts import Frozen
 # Steps of a trace that held both phases, from which on their times may stand for the workload's mix. Judged; below it
 # the window decides the mix, not the workload.
 ENOUGH_STEPS = 50
-MOST_BYTES = 1 << 20
+MOST_BYTES = 64 << 10  # a page; YAML is slow to read
 ROUNDING = 0.01  # shares that a person wrote down may add up to this much over 1
 
 
@@ -97,7 +97,7 @@ def profiles_from_json(path: str | Path) -> tuple[PhaseProfile, ...]:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
         if len(raw) > MOST_BYTES:
-            raise ProfileError(f"{path.name}: over {MOST_BYTES >> 20} MiB; a trace goes into the list of traces")
+            raise ProfileError(f"{path.name}: over {MOST_BYTES >> 10} KiB; a trace goes into the list of traces")
         held = _Profile.model_validate(yaml.safe_load(raw))
     except OSError as error:
         raise ProfileError(f"{path.name}: {error.strerror or error}") from None

@@ -1,11 +1,11 @@
 """Which GPU work belongs to which step of the engine.
 
-vLLM puts an annotation around each execution of its model on the host:
-`execute_context_N(tokens)_generation_N(tokens)`, or with details `execute_T_context_N(sq..sk..sqsq..sqsk..)_generation_N(sq..sk..sqsq..sqsk..)` where sq is the sum of
-new tokens (v1/worker/gpu_worker.py, 0.30 to 0.33). The GPU runs later, often after the annotation has ended. So work is
-followed back to the call that launched it (the correlation id) and belongs to the last step that had begun by then:
-sampling, which is launched after the annotation, too. A trace without launches is divided by the annotations' own
-time on the GPU or, last, on the host.
+vLLM puts an annotation around each execution of its model on the host (v1/worker/gpu_worker.py, 0.30 to 0.33):
+`execute_context_N(tokens)_generation_N(tokens)`, or with details
+`execute_T_context_N(sq..sk..sqsq..sqsk..)_generation_N(sq..sk..sqsq..sqsk..)`, where sq is the sum of new tokens.
+The GPU runs later, often after the annotation has ended. So work is followed back to the call that launched it (the
+correlation id) and belongs to the last step that had begun by then: sampling, which is launched after the annotation,
+too. A trace without launches is divided by the annotations' own time on the GPU or, last, on the host.
 """
 
 from __future__ import annotations

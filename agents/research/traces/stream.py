@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 4 << 30  # unpacked; a gzip bomb or a week of tracing ends here
 MOST_VALUE_CHARS = 16 << 20  # one event or one metadata value; a torch event has about 300, one with stacks 10,000
-SPACE = " \t\r\n"
+_space: Callable[[str, int], re.Match[str]] = re.compile(r"[ \t\r\n]*").match  # type: ignore[assignment]
 
 Path_ = tuple[str, ...]  # keys from the root; "*" stands for an element of a list
 
@@ -89,12 +90,9 @@ class Text:
     def peek(self) -> str:
         """The next character that is not white space, or "" at the end."""
         while True:
-            text, at, size = self.text, self.at, len(self.text)
-            while at < size and text[at] in SPACE:
-                at += 1
-            self.at = at
-            if at < size:
-                return text[at]
+            self.at = _space(self.text, self.at).end()
+            if self.at < len(self.text):
+                return self.text[self.at]
             if not self.more():
                 return ""
 
@@ -111,9 +109,10 @@ class Text:
                 if not self.more():
                     raise self.broken("ends in the middle of a value") from None
             else:
-                if end == len(self.text) and self.more():  # "12" may go on as "123"
-                    continue
-                self.at = end
+                took = end - self.at
+                if end + 3 > len(self.text) and isinstance(value, int | float) and self.more():
+                    continue  # "12" may go on as "123", "12." as "12.5", "12e+" as "12e+3"
+                self.at += took
                 return value
 
     def broken(self, what: str) -> StreamBroken:
