@@ -11,7 +11,7 @@ from pytest import approx
 
 from agents.research.dossier import PhaseProfile
 from agents.research.readers import READERS
-from agents.research.readers.traces import look
+from agents.research.readers.traces import findings, look
 from agents.research.traces.categories import category
 from agents.research.traces.intervals import covered
 from agents.research.traces.profiles import ENOUGH_STEPS, ProfileError, phase_profiles, profiles_from_json
@@ -82,6 +82,10 @@ def test_decode_that_waits_for_the_host(tmp_path: Path) -> None:
     decode = trace.phase("decode")
     assert decode is not None and decode.idle_share == approx((194 - 80) / 194)
     assert trace.launch_bound is True and trace.graph_launches == 0
+    assert (
+        "Decode is launch-bound: 58.8% of it without GPU work, 100% of its 20 kernels shorter than 10 us; "
+        "no graph launch in any of its steps"
+    ) in [f.title for f in findings(trace)]
     assert read_trace(write(tmp_path, [gpu("gemm", 0, 5)], "b.json")).launch_bound is None, "no decode steps"
 
 
@@ -113,6 +117,7 @@ def test_work_of_unknown_launch_lies_in_the_step_around_it(tmp_path: Path) -> No
         (DECODE, ("decode", False, 0, 2)),
         (MIXED, ("prefill", True, 766, 2)),
         ("execute_context_1(100)_generation_3(3)", ("prefill", True, 100, 3)),
+        ("execute_context_0(0)_generation_0(0)", ("unknown", False, 0, 0)),
         ("ProfilerStep#6", ("unknown", False, None, None)),
     ],
 )
@@ -177,13 +182,19 @@ def test_the_reader_tells_facts_with_the_step_to_look_at(tmp_path: Path) -> None
         "the GPU idles 31.9% of it",
         "One kernel, kernel_unified_attention_3d (attention), is 44.0% of decode; "
         "without it the phase would be at most 1.78 times as fast",
-        "Decode does not wait for the host: 31.9% of it without GPU work, 29% of its 7 kernels shorter than 10 us; "
+        "Decode is not launch-bound: 31.9% of it without GPU work, 29% of its 7 kernels shorter than 10 us; "
         "graph launches: 2, steps: 2",
         "Decode copies memory while no kernel runs for 2.2% of its time (0.005 ms a step)",
         "Decode is between steps, where the host prepares the next one, for 27.5% of its time (0.062 ms a step)",
     ]
     assert found[3].evidence[0].source == f"rank0.trace.json#{DECODE}"
     assert found[0].terms is None and "traces" in READERS
+
+
+def test_mixed_steps_are_prefill_and_told(tmp_path: Path) -> None:
+    events = [annotation(MIXED, 0, 10), annotation("nccl:all_reduce", 0, 5), launch(1, 1), gpu("gemm", 20, 80, 1)]
+    (fact, _big) = look(dossier(traces=(str(write(tmp_path, events)),)))
+    assert fact.title.startswith("Prefill takes 0.080 ms a step (1 step, 1 of them with generation too); ")
 
 
 def test_further_ranks_are_told_in_a_line(tmp_path: Path) -> None:

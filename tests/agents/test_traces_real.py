@@ -89,9 +89,7 @@ def test_the_trace_fills_a_dossier_and_the_reader_tells_it() -> None:
     )
     assert "(moe), is 35.0% of decode; without it the phase would be at most 1.54 times as fast" in titles[1]
     assert "(moe), is 30.5% of decode; without it the phase would be at most 1.44 times as fast" in titles[2]
-    assert titles[3].startswith(
-        "Decode does not wait for the host: 0.2% of it without GPU work, 66% of its 425 kernels"
-    )
+    assert titles[3].startswith("Decode is not launch-bound: 0.2% of it without GPU work, 66% of its 425 kernels")
     assert len(titles) == 4
 
 

@@ -101,12 +101,12 @@ def _launches(trace: TraceSummary, decode: PhaseTime) -> Finding:
     graphs = sum(step.graph_launches for step in trace.steps if step.kind.phase == "decode")
     short = decode.short_launches / decode.launches if decode.launches else 0.0
     told = f"graph launches: {graphs}, steps: {decode.steps}" if graphs else "no graph launch in any of its steps"
-    bound = "waits for the host" if trace.launch_bound else "does not wait for the host"
+    bound = "is launch-bound" if trace.launch_bound else "is not launch-bound"
     title = (
         f"Decode {bound}: {decode.idle_share:.1%} of it without GPU work, {short:.0%} of its {decode.launches} kernels "
         f"shorter than {SHORT_KERNEL_US:g} us; {told}"
     )
-    detail = f"called waiting above {LAUNCH_BOUND_IDLE:.0%} idle with more than {MANY_SHORT:.0%} short kernels"
+    detail = f"called launch-bound above {LAUNCH_BOUND_IDLE:.0%} idle with more than {MANY_SHORT:.0%} short kernels"
     if trace.with_stack:
         detail += "; the profiler walked Python's stack, so the host was slower than without it"
     return _fact(trace, decode, title, detail)

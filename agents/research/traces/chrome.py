@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agents.research.traces.events import Timeline, identifier, nanoseconds
+from agents.research.traces.steps import step_kind
 from agents.research.traces.stream import Path_, StreamBroken, Text, walk
 
 GRAPH_LAUNCHES = {"hipGraphLaunch", "cudaGraphLaunch", "cuGraphLaunch"}
@@ -75,8 +76,11 @@ def _event(timeline: Timeline, event: dict[str, Any]) -> None:
             correlation = identifier(args.get("correlation")) if isinstance(args, dict) else -1
             timeline.launch(nanoseconds(event.get("ts")), correlation, name in GRAPH_LAUNCHES)
     elif category in ("user_annotation", "gpu_user_annotation"):
+        name = str(event.get("name", ""))
+        if step_kind(name) is None:
+            return
         timeline.annotation(
-            str(event.get("name", "")),
+            name,
             nanoseconds(event.get("ts")),
             nanoseconds(event.get("dur")),
             str(event.get("pid"))[:40],

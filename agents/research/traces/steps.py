@@ -33,7 +33,8 @@ How = Literal["launch", "gpu annotation", "host annotation", "no steps"]
 
 
 class StepKind(Frozen):
-    """From an annotation. Tokens are None in one that does not tell them (ProfilerStep#n)."""
+    """From an annotation. Tokens are None in one that does not tell them (ProfilerStep#n). Unknown are those, and a
+    step of no tokens at all: a rank that only keeps the others company."""
 
     phase: Literal["prefill", "decode", "unknown"]
     mixed: bool = False  # prompts and generation in one step; its phase is prefill
@@ -50,7 +51,7 @@ def step_kind(name: str) -> StepKind | None:
         return StepKind(phase="unknown") if _PROFILER_STEP.fullmatch(name) else None
     requests, tokens, generating, generated = (int(group) for group in found.groups())
     return StepKind(
-        phase="prefill" if tokens > 0 else "decode",
+        phase="prefill" if tokens > 0 else "decode" if generated > 0 else "unknown",
         mixed=tokens > 0 and generated > 0,
         context_requests=requests,
         context_tokens=tokens,
@@ -80,7 +81,7 @@ def _steps(annotations: list[Annotation]) -> list[Annotation]:
     """Those of steps, the telling ones if there are any, of one process, in order of time. On the GPU each stream has
     its own annotation of the same step: they become one."""
     kinds = [(a, step_kind(a.name)) for a in annotations]
-    told = [a for a, kind in kinds if kind and kind.phase != "unknown"] or [a for a, kind in kinds if kind]
+    told = [a for a, kind in kinds if kind and kind.context_tokens is not None] or [a for a, kind in kinds if kind]
     if not told:
         return []
     process = Counter(a.process for a in told).most_common(1)[0][0]
