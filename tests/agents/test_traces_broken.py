@@ -55,14 +55,14 @@ def test_what_stood_before_the_cut_counts(tmp_path: Path) -> None:
         assert trace.warnings[0].startswith("the gzip data is") and "events before that count" in trace.warnings[0]
     trap = look(dossier(traces=(str(tmp_path / "half.json.gz"),)))[0]
     assert trap.kind == "trap" and trap.title.startswith(
-        "half.json.gz is not whole, so read its figures with care: the gz"
+        "The figures of half.json.gz are to be read with care: the gzip data"
     )
 
 
 def test_plain_text_that_is_cut_and_then_wrong(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(text(night())[:-60])
-    assert "ends in the middle of a value" in read_trace(path).warnings[0]
+    assert "cut off or no JSON" in read_trace(path).warnings[0]
     path.write_text(text(night()).replace('"hipGraphLaunch"', "hipGraphLaunch"))
     with pytest.raises(TraceError, match="no GPU work in it.*; the 6 events before that count"):
         read_trace(path)
@@ -80,7 +80,7 @@ def test_plain_text_that_is_cut_and_then_wrong(tmp_path: Path) -> None:
         (b'{"traceEvents": []}', "JSON without traceEvents"),
         (b'{"traceEvents": [1, null, {}, {"ph": "X", "cat": 4}]}', "no GPU work in it"),
         (b'{"rocprofiler-sdk-tool": []}', "no GPU work in it"),
-        (b'{"rocprofiler-sdk-tool": [{"buffer_records": {"kernel_dispatch": [{', "ends in the middle of a value"),
+        (b'{"rocprofiler-sdk-tool": [{"buffer_records": {"kernel_dispatch": [{', "cut off or no JSON"),
         (b"Kernel_Name,Start_Timestamp,End_Timestamp\n", "no GPU work in it"),
         (b"Kernel_Name,Start_Timestamp,End_Timestamp\na,9,1\nb,x,y\nc\n", "3 of 3 GPU events have no usable time"),
     ],
@@ -161,7 +161,7 @@ def test_damaged_bytes_never_crash(tmp_path: Path) -> None:
     rng = random.Random(5)
     whole = bytearray(text(night()).encode())
     outcomes = set()
-    for number in range(150):
+    for number in range(80):
         raw = bytearray(whole)
         for _ in range(rng.randrange(1, 6)):
             at = rng.randrange(len(raw))

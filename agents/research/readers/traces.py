@@ -52,7 +52,7 @@ def findings(trace: TraceSummary, brief: bool = False) -> list[Finding]:
     """Of one trace; in brief a line a phase: for the further ranks of a server whose first rank says the rest."""
     found = []
     if trace.warnings:
-        title = f"{trace.source} is not whole, so read its figures with care: {trace.warnings[0]}"
+        title = f"The figures of {trace.source} are to be read with care: {trace.warnings[0]}"
         found.append(_trap(trace.source, title, "; ".join(trace.warnings)))
     if brief:
         return found + [_where_time_goes(trace, phase) for phase in trace.phases]

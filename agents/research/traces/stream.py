@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK_BYTES = 1 << 20
+PACKED_BYTES = 8 << 10  # of gzip at a time: where it is damaged, what this much held is lost
 MOST_BYTES = 4 << 30  # unpacked; a gzip bomb or a week of tracing ends here
 MOST_VALUE_CHARS = 16 << 20  # one event or one metadata value; a torch event has about 300, one with stacks 10,000
 _space: Callable[[str, int], re.Match[str]] = re.compile(r"[ \t\r\n]*").match  # type: ignore[assignment]
@@ -34,7 +35,8 @@ def open_bytes(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
-        pieces = iter(lambda: file.read(CHUNK_BYTES), b"")
+        size = PACKED_BYTES if packed else CHUNK_BYTES
+        pieces = iter(lambda: file.read(size), b"")
         for piece in _unpacked(pieces) if packed else pieces:
             given += len(piece)
             yield piece
@@ -107,7 +109,7 @@ class Text:
                 if len(self.text) - self.at > MOST_VALUE_CHARS:
                     raise self.broken("not JSON") from None
                 if not self.more():
-                    raise self.broken("ends in the middle of a value") from None
+                    raise self.broken("cut off or no JSON") from None
             else:
                 took = end - self.at
                 if end + 3 > len(self.text) and isinstance(value, int | float) and self.more():
