@@ -1,0 +1,114 @@
+"""What a dossier takes from a profile, or from a small file in which a person wrote down what a profile said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from agents.research.dossier import PhaseProfile
+from agents.research.traces.categories import KERNEL_CATEGORIES
+from agents.research.traces.summary import TraceSummary, typical_ms
+from contracts import Frozen
+
+# Steps of a trace that held both phases, from which on their times may stand for the workload's mix. Judged; below it
+# the window decides the mix, not the workload.
+ENOUGH_STEPS = 50
+MOST_BYTES = 64 << 10  # a page; YAML is slow to read
+ROUNDING = 0.01  # shares that a person wrote down may add up to this much over 1
+
+
+def phase_profiles(summary: TraceSummary) -> tuple[PhaseProfile, ...]:
+    """One for prefill and one for decode, as far as the trace has such steps: medians over the steps, and the shares of
+    the time in kernels. Empty for a trace without vLLM's step annotations. A phase's weight only where the trace has
+    both and ENOUGH_STEPS."""
+    told = [p for p in summary.phases if p.phase != "unknown" and p.steps]
+    total, steps = sum(p.total_ms for p in told), sum(p.steps for p in told)
+    weighed = len(told) == 2 and steps >= ENOUGH_STEPS and total > 0
+    found = []
+    for phase in told:
+        step_ms, kernel_ms = typical_ms([s for s in summary.steps if s.kind.phase == phase.phase])
+        found.append(
+            PhaseProfile(
+                phase="prefill" if phase.phase == "prefill" else "decode",
+                weight=phase.total_ms / total if weighed else None,
+                step_ms=step_ms,
+                kernel_ms=kernel_ms,
+                shares=phase.shares,
+                source=f"measured in {summary.source}, {phase.steps} step{'s' if phase.steps > 1 else ''}",
+            )
+        )
+    return tuple(found)
+
+
+class ProfileError(ValueError):
+    """A hand-written profile that cannot be used. One line."""
+
+
+class _Phase(Frozen):
+    phase: Literal["prefill", "decode"]
+    weight: float | None = Field(None, ge=0, le=1)
+    step_ms: float | None = Field(None, gt=0, allow_inf_nan=False)
+    kernel_ms: float | None = Field(None, ge=0, allow_inf_nan=False)
+    shares: dict[str, float] = {}
+
+    @field_validator("shares")
+    @classmethod
+    def of_known_categories(cls, shares: dict[str, float]) -> dict[str, float]:
+        for name, value in shares.items():
+            if name not in KERNEL_CATEGORIES:
+                raise ValueError(f"{name[:40]!r} is none of {', '.join(KERNEL_CATEGORIES)}")
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} = {value:g} is no share; write 0.43 for 43 %")
+        if sum(shares.values()) > 1 + ROUNDING:
+            raise ValueError(f"they add up to {sum(shares.values()):.2f}, which is more than all of the phase")
+        return shares
+
+    @model_validator(mode="after")
+    def kernels_fit_into_the_step(self) -> _Phase:
+        if self.step_ms is not None and self.kernel_ms is not None and self.kernel_ms > self.step_ms:
+            raise ValueError(f"kernel_ms {self.kernel_ms:g} is more than step_ms {self.step_ms:g}")
+        return self
+
+
+class _Profile(Frozen):
+    source: str = Field("", max_length=200)  # what was measured, with what
+    phases: tuple[_Phase, ...] = Field(min_length=1, max_length=2)
+
+    @model_validator(mode="after")
+    def each_phase_once(self) -> _Profile:
+        if len({p.phase for p in self.phases}) < len(self.phases):
+            raise ValueError("each phase may stand there once")
+        if len(self.phases) == 2 and all(p.weight is not None for p in self.phases):
+            total = sum(p.weight or 0.0 for p in self.phases)
+            if abs(total - 1) > ROUNDING:
+                raise ValueError(f"the two weights add up to {total:.2f}, not to 1")
+        return self
+
+
+def profiles_from_json(path: str | Path) -> tuple[PhaseProfile, ...]:
+    """`{"source": "rocprofv3, 2 runs", "phases": [{"phase": "prefill", "weight": 0.8, "step_ms": 61.0,
+    "kernel_ms": 60.2, "shares": {"attention": 0.43}}]}`, JSON or YAML; everything but phases and phase may be absent.
+    Shares are of the phase's time in kernels, 0 to 1. Raises ProfileError."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            raise ProfileError(f"{path.name}: over {MOST_BYTES >> 10} KiB; a trace goes into the list of traces")
+        held = _Profile.model_validate(yaml.safe_load(raw))
+    except OSError as error:
+        raise ProfileError(f"{path.name}: {error.strerror or error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        what = f"{where}: {first['msg']}" if where else first["msg"]
+        raise ProfileError(f"{path.name}: {what.removeprefix('Value error, ').splitlines()[0]}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise ProfileError(f"{path.name}: neither JSON nor YAML{where}") from None
+    source = f"{path.name}: {held.source}" if held.source else f"{path.name}, written by hand"
+    return tuple(PhaseProfile(**phase.model_dump(), source=source) for phase in held.phases)
