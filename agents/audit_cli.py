@@ -15,7 +15,10 @@ from agents.audit_words import as_json, print_audit
 from agents.cli import DONE, USAGE, guarded_command, print_json, say
 from agents.config import ROOT, load_night
 from agents.research.audit import audit
+from agents.research.dossier import PhaseProfile
 from agents.research.subject import Asked, SubjectError, subject
+from agents.research.traces.profiles import ProfileError, phase_profiles, profiles_from_json
+from agents.research.traces.read import TraceError, read_trace
 
 
 def audit_command(
@@ -77,6 +80,37 @@ def audit_command(
         return DONE
 
     return guarded_command(work)
+
+
+def read_profiles(paths: Sequence[Path]) -> tuple[tuple[PhaseProfile, ...], tuple[Path, ...]]:
+    """Known shares, and the paths that are traces. A file written by hand is told from a trace by its key `phases`; of
+    several files that speak of one phase the first one counts. Raises SubjectError."""
+    phases: list[PhaseProfile] = []
+    traces: list[Path] = []
+    for path in paths:
+        try:
+            if is_written_by_hand(path):
+                phases += profiles_from_json(path)
+            else:
+                traces.append(path)
+                phases += phase_profiles(read_trace(path))
+        except ProfileError as error:
+            raise SubjectError(str(error)) from None
+        except TraceError:
+            continue  # the reader of traces says so among its findings
+    first = {p.phase: p for p in reversed(phases)}
+    return tuple(first.values()), tuple(traces)
+
+
+def is_written_by_hand(path: Path) -> bool:
+    if path.suffix in (".yaml", ".yml"):
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096).lstrip()
+    except OSError as error:
+        raise SubjectError(f"{path} cannot be read ({error.strerror}): give a trace or a file of shares") from None
+    return head.startswith(b"{") and b'"phases"' in head and b'"traceEvents"' not in head
 
 
 def progress(reader: str) -> None:
