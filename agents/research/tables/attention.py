@@ -23,6 +23,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 FLAGS = ("SW", "SKLT", "SHUF")
@@ -68,6 +69,22 @@ class Section:
     name: str
     axes: tuple[str, ...]
     entries: Mapping[str, Mapping[str, Any]]
+
+    @cached_property
+    def index(self) -> dict[tuple[str, ...], str]:
+        """Slots -> key; of two keys that say the same the later one counts."""
+        return {slots_of(key, self.axes): key for key in self.entries}
+
+    @cached_property
+    def bounds(self) -> dict[tuple[str, str], list[int]]:
+        """(axis, "LEQ" or "GEQ") -> the bounds that the keys name, ascending."""
+        found: dict[tuple[str, str], set[int]] = {}
+        for key in self.entries:
+            for part in _parts(key):
+                for kind in ("LEQ", "GEQ"):
+                    if part.startswith(f"{axis_of(part)}_{kind}_"):
+                        found.setdefault((axis_of(part), kind), set()).add(bound_of(part))
+        return {name: sorted(values) for name, values in found.items()}
 
     def with_entry(self, key: str, entry: Mapping[str, Any]) -> Section:
         return replace(self, entries={**self.entries, key: entry})
@@ -162,21 +179,15 @@ def slots_of(key: str, axes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(held.get(axis, "any") for axis in axes)
 
 
-def _present(section: Section, axis: str, kind: str) -> list[int]:
-    """The bounds of one kind ("LEQ" or "GEQ") that the section's keys name, ascending."""
-    start = f"{axis}_{kind}_"
-    return sorted({bound_of(p) for key in section.entries for p in _parts(key) if p.startswith(start)})
-
-
-def _candidates(section: Section, axis: str, value: Any) -> list[str]:
+def candidates(section: Section, axis: str, value: Any) -> list[str]:
     """Components that fit a value, in the order in which they are tried."""
     if axis in FLAGS:
         return [axis, "any"] if value else ["any"]
     if axis == "DT":
         q, kv = value
         return [f"DT_{q}_{kv}", f"DT_{q}_any", f"DT_any_{kv}", "any"]
-    upper = [f"{axis}_LEQ_{b}" for b in _present(section, axis, "LEQ") if value <= b]
-    lower = [f"{axis}_GEQ_{b}" for b in reversed(_present(section, axis, "GEQ")) if value >= b]
+    upper = [f"{axis}_LEQ_{b}" for b in section.bounds.get((axis, "LEQ"), ()) if value <= b]
+    lower = [f"{axis}_GEQ_{b}" for b in reversed(section.bounds.get((axis, "GEQ"), [])) if value >= b]
     return [*upper, *lower, "any"]
 
 
@@ -185,17 +196,16 @@ def lookup(section: Section, call: Call) -> Hit | None:
 
     The first hit of a product in order is the fitting key whose places among the candidates, axis by axis, come first;
     that needs no product, which a large table could blow up."""
-    order = [{c: i for i, c in enumerate(_candidates(section, axis, call.value(axis)))} for axis in section.axes]
-    index = {slots_of(key, section.axes): key for key in section.entries}  # of two equal keys the later one counts
+    order = [{c: i for i, c in enumerate(candidates(section, axis, call.value(axis)))} for axis in section.axes]
     fitting = [
         (tuple(place[slot] for place, slot in zip(order, slots, strict=True)), slots)
-        for slots in index
+        for slots in section.index
         if all(slot in place for place, slot in zip(order, slots, strict=True))
     ]
     if not fitting:
         return None
     slots = min(fitting)[1]
-    return Hit(index[slots], slots, section.entries[index[slots]])
+    return Hit(section.index[slots], slots, section.entries[section.index[slots]])
 
 
 def lower_bound(slots: Iterable[str]) -> int | None:
@@ -213,7 +223,7 @@ def never_served(section: Section) -> list[str] | None:
         elif axis == "DT":
             values.append(list(itertools.product(TAGS, repeat=2)))
         else:
-            bounds = {*_present(section, axis, "LEQ"), *_present(section, axis, "GEQ"), 1}
+            bounds = {*section.bounds.get((axis, "LEQ"), ()), *section.bounds.get((axis, "GEQ"), ()), 1}
             values.append(sorted({b + step for b in bounds for step in (-1, 0, 1) if b + step >= 1}))
     points = 1
     for choices in values:
@@ -271,11 +281,11 @@ def misplaced(section: Section, call: Call) -> Misplaced | None:
     3. the nearest smaller head size that has a long entry gets at least MIN_RATIO times as many rows a tile, at the
        same rows, window and dtypes: whoever wrote the table knew what long queries want.
     """
-    bounds = _present(section, "Q", "GEQ")
+    bounds = section.bounds.get(("Q", "GEQ"))
     hit = lookup(section, call)
     if not bounds or hit is None or call.rows < bounds[0] or lower_bound(hit.slots) is not None:
         return None
-    heads = {*_present(section, "D", "LEQ"), *_present(section, "D", "GEQ"), *USUAL_HEADS}
+    heads = {*section.bounds.get(("D", "LEQ"), ()), *section.bounds.get(("D", "GEQ"), ()), *USUAL_HEADS}
     for head in sorted((h for h in heads if h < call.head_size), reverse=True):
         other = lookup(section, replace(call, head_size=head))
         if other is None or lower_bound(other.slots) is None:
