@@ -39,6 +39,8 @@ class DefaultRule:
         """Captured by default. `width`: tokens of a request in a decode step; `budget`: max_num_batched_tokens."""
         largest = self.largest(max_num_seqs, width)
         found = set(grid(min(largest, budget or largest)))
+        if budget is not None and budget <= largest:
+            found.add(budget)
         if self.whole_requests and width > 1:
             counts = {*grid(min(max_num_seqs, self.cap)), min(max_num_seqs, self.cap)}
             found |= {n * width for n in counts if n * width <= min(largest, budget or largest)}

@@ -118,7 +118,6 @@ def test_entries_that_no_call_can_reach() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ([], "the table has no schema: a layout that this reader does not know"),
         ({"schema": {"s": ["D", "Z"]}, "s": {}}, "s: the schema names axes that the lookup does not know: ['D', 'Z']"),
         (
             {"schema": {"s": ["D"]}, "s": {"SW": {}}},
@@ -177,6 +176,16 @@ def test_a_proposal_is_checked_on_the_changed_table() -> None:
     assert not stray.good
     wide = check(section(), replace(made, key="D_GEQ_512.Q_GEQ_2"), [WIDE], calls)
     assert wide.stray == (replace(WIDE, rows=3),)
+
+
+def test_rows_between_the_line_and_a_later_bound_are_misplaced_alone() -> None:
+    held = section().with_entry("D_GEQ_512.Q_GEQ_1024.DT_fp8_fp8", trees.entry(64, 32))
+    short = replace(WIDE, rows=512)
+    assert misplaced(held, WIDE) is None
+    found = misplaced(held, short)
+    made = propose(found, held, CARD) if found else None
+    assert made is not None and made.key == "D_GEQ_512.Q_GEQ_256.DT_fp8_fp8"
+    assert check(held, made, [short], [WIDE, short]).unmoved == 1
 
 
 def test_the_stock_gfx950_table_gives_wide_heads_16_rows_and_narrow_ones_128() -> None:
@@ -266,11 +275,25 @@ def test_opt_in_entries_count_only_with_their_variable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("table", "words"),
-    [("{", "is not valid JSON"), ("[]", "no schema"), (" " * (5 << 20), "more than the 4194304 that are read")],
+    [("{", "is not valid JSON"), (" " * (5 << 20), "more than the 4194304 that are read")],
 )
 def test_a_broken_table_is_a_trap(tmp_path: Path, table: str, words: str) -> None:
     (found,) = look(night(tmp_path, table))
     assert found.kind == "trap" and words in found.title
+
+
+def test_a_link_to_itself_is_a_trap(tmp_path: Path) -> None:
+    tonight = night(tmp_path)
+    table = Path(tonight.aiter) / trees.FOLDER / "DEFAULT.json"
+    table.unlink()
+    table.symlink_to(table)
+    (found,) = look(tonight)
+    assert found.kind == "trap" and "a link to nowhere" in found.title
+
+
+def test_a_table_of_another_layout_is_a_fact(tmp_path: Path) -> None:
+    (found,) = look(night(tmp_path, {"attn_2d": {"decode": {}}}))
+    assert found.kind == "fact" and "no schema" in found.title
 
 
 def test_nothing_is_said_without_an_amd_card_a_model_or_an_aiter(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_list_set_by_hand_that_draft_tokens_outgrow_goes_back_to_the_default(t
         "holds 21 sequences"
     )
     assert found.change == Change(lever=Lever.COMPILATION, key="cudagraph_capture_sizes", before=OWN, after=None)
-    assert found.fix == "remove cudagraph_capture_sizes: vLLM's default goes to 384"
+    assert found.fix.startswith("remove cudagraph_capture_sizes: vLLM's default goes to 384. The engine's log says")
     assert found.evidence[-1].source == "vllm/config/vllm.py:5"
     assert found.terms is not None
     assert found.terms.share == pytest.approx(0.4 * (1 - 21.3 / 57.7))
@@ -144,6 +144,7 @@ def test_the_default_rule_of_a_source() -> None:
     assert default_rule(SOURCE, "sm_103").cap == 1024
     assert default_rule(SOURCE, "sm_120").cap == 512
     assert rule.largest(64, 3) == 384
+    assert rule.sizes(64, 3, 100)[-3:] == [88, 96, 100]  # a whole budget is captured too
     assert rule.sizes(5, 3, None) == [1, 2, 3, 4, 6, 8, 12, 15, 16, 24]  # the least of 30 and 512; 5 requests are 15
     for wrong in ("", "def (", "def _set_cudagraph_sizes(): pass"):
         with pytest.raises(UnknownError):

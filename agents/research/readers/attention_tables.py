@@ -79,6 +79,9 @@ def _from_table(
     dossier: Dossier, tree: AttentionTree, kinds: list[Reached], user: KernelUser | None, named: bool
 ) -> list[Finding]:
     admitted = dossier.spec.env.get(tree.variable) == "1"
+    if not attention.has_schema(tree.table):
+        title = "The tile table of unified attention has no schema: a layout that this reader does not know"
+        return [_fact(title, [_at(tree.table_path, f"read by {tree.loader or 'code that is not in this tree'}")])]
     sections, problems = attention.read_sections(tree.table, opt_in=admitted)
     found = [
         _finding("trap", f"Unified attention's lookup fails on its own table: {p}", [_at(tree.table_path, p)])

@@ -213,7 +213,8 @@ def _uncovered(
         f"A decode step of {step.tokens} tokens ({step.sequences} sequences x {step.width}) runs without a graph: the "
         f"largest captured size is {max(now)}, which holds {held} sequences"
     )
-    change, fix = _change(dossier, step, now, settings, default)
+    change, told = _change(dossier, step, now, settings, default)
+    fix = f"{told}. The engine's log says what it captured: vLLM lowers {MODE} by itself where a back end cannot follow"
     idle = shares.share(dossier, "decode", "idle")
     share, words = (
         (idle.value, idle.words)

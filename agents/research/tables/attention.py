@@ -120,12 +120,17 @@ def power_of_two(value: int) -> int:
     return 1 << max(value - 1, 0).bit_length()
 
 
+def has_schema(raw: Any) -> bool:
+    """Tables of before summer 2026 have none, and another layout."""
+    return isinstance(raw, dict) and isinstance(raw.get("schema"), dict)
+
+
 def read_sections(raw: Any, opt_in: bool = False) -> tuple[dict[str, Section], list[str]]:
     """The sections that the lookup can use, and a line for each thing that would stop it. With `opt_in` the entries
     that ask for an environment variable take part."""
-    schema = raw.get("schema") if isinstance(raw, dict) else None
-    if not isinstance(schema, dict):
-        return {}, ["the table has no schema: a layout that this reader does not know"]
+    if not has_schema(raw):
+        return {}, []
+    schema = raw["schema"]
     found: dict[str, Section] = {}
     problems: list[str] = []
     for name, body in raw.items():

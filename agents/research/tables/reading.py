@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> tuple[str | None, str]:
     """(text, "") or (None, what is wrong with it). A file that is not there is (None, "")."""
     try:
         if not path.is_file():
-            return None, ""
+            return None, ("is a folder, a device or a link to nowhere" if os.path.lexists(path) else "")
         size = path.stat().st_size
         if size > limit:
             return None, f"is {size} bytes long, more than the {limit} that are read"
