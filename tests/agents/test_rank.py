@@ -93,7 +93,7 @@ def test_a_reader_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) 
     def broken(_: Any) -> list[Hypothesis]:
         raise KeyError("x")
 
-    monkeypatch.setitem(READERS, "broken", Reader("broken", broken, lambda _: []))
+    monkeypatch.setitem(READERS, "broken", Reader("broken", broken, lambda _: [], lambda _: []))
     found = research(dossier(spec=SLOW, profile=BUSY))
     assert found.hypotheses
     assert "reader broken failed and was left out: KeyError: 'x'" in found.dropped
