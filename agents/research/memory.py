@@ -30,6 +30,7 @@ from contracts import (
     Workload,
     content_hash,
 )
+from judge.words import count
 from ledger.view import NightView, Try
 from ledger.words import stand_in
 
@@ -142,11 +143,11 @@ def remember(nights: Iterable[PastNight], tonight: Stack) -> Memory:
         else:
             planted = sum(t.experiment.hypothesis.planted for t in night.view.tries)
             if planted:
-                notes.append(f"{night.name}: {planted} planted changes, left out")
+                notes.append(f"{night.name}: {count(planted, 'planted change')}, left out")
             same_load = stack.load == tonight.load
             found += [r for t in night.view.tries if (r := _judged(t, night, same_load)) is not None]
     if others:
-        notes.append(f"{others} nights of another stack, left out")
+        notes.append(f"{count(others, 'night')} of another stack, left out")
     return Memory(remembered=_newest(found), notes=tuple(notes))
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from agents.research.memory import PastNight, Stack, difference, model_identity, stack_of_night
+from judge.words import count
 from ledger.errors import LedgerError
 from ledger.line import LEDGER, read_events
-from ledger.view import fold
+from ledger.view import NightView, fold
 from ledger.words import stand_in
 
 MOST_NIGHTS = 50  # the newest, by when their ledgers were last written
@@ -45,9 +46,9 @@ def read_nights(
         else:
             nights.append(night)
     if others:
-        notes.append(f"{others} nights of another stack, left out")
+        notes.append(f"{count(others, 'night')} of another stack, left out")
     if len(folders) > most:
-        notes.append(f"{len(folders) - most} older nights are not read; the newest {most} are")
+        notes.append(f"not read: {count(len(folders) - most, 'older night')}; the newest {most} are")
     return tuple(nights), tuple(notes)
 
 
@@ -83,8 +84,9 @@ def _night(folder: Path, tonight: Stack | None) -> PastNight | None:
     if size > MOST_BYTES:
         raise LedgerError(f"it has {size >> 20} MiB, and at most {MOST_BYTES >> 20} are read")
     events = read_events(folder)
-    first = next(events, None)
-    view = fold([first] if first else [])
+    view = NightView()
+    while view.config is None and (event := next(events, None)) is not None:  # a night's first line, as a rule
+        view = view.after(event)
     path = view.config.engine.model if view.config else ""
     night = PastNight(name=folder.name, model=model_identity(path, _config(path)), view=view)
     stack = stack_of_night(night)

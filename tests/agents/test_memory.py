@@ -219,8 +219,18 @@ def test_another_stack_is_another_question(tmp_path: Path, changes: dict[str, An
     other = stack(past).model_copy(update=changes)
     assert says in str(difference(stack(past), other))
     memory = remember([past], other)
-    assert (memory.remembered, memory.notes) == ((), ("1 nights of another stack, left out",))
-    assert read_nights(tmp_path, other) == ((), ("1 nights of another stack, left out",))  # after its first line
+    assert (memory.remembered, memory.notes) == ((), ("1 night of another stack, left out",))
+    assert read_nights(tmp_path, other) == ((), ("1 night of another stack, left out",))  # after its first line
+
+
+def test_a_start_need_not_be_the_first_line(tmp_path: Path) -> None:
+    made = MadeUpNight(tmp_path / "monday")
+    with made.stage("preflight"):
+        made.start()
+    made.finish("done", "nothing was tried")
+    [past], _ = read_nights(tmp_path)
+    other = stack(past).model_copy(update={"card": "another"})
+    assert read_nights(tmp_path, other) == ((), ("1 night of another stack, left out",))
 
 
 def test_what_does_not_decide_the_speed_is_no_other_stack(tmp_path: Path) -> None:
@@ -264,7 +274,7 @@ def test_planted_changes_and_rehearsals_count_for_nothing(tmp_path: Path) -> Non
     memory = remember(nights, stack(real))
     assert notes == ()
     assert set(memory.notes) == {
-        "real: 1 planted changes, left out",
+        "real: 1 planted change, left out",
         "rehearsed: a rehearsal on a stand-in engine, left out",
     }
     assert [(r.night, r.change) for r in memory.remembered] == [("real", SEQS.change)]
@@ -335,7 +345,7 @@ def test_only_the_newest_nights_are_read(tmp_path: Path) -> None:
         os.utime(tmp_path / f"n{number}" / LEDGER, (1000 + number, 1000 + number))
     nights, notes = read_nights(tmp_path, most=2)
     assert [n.name for n in nights] == ["n3", "n2"]
-    assert notes == ("2 older nights are not read; the newest 2 are",)
+    assert notes == ("not read: 2 older nights; the newest 2 are",)
 
 
 def test_no_folder_of_nights_is_no_fault(tmp_path: Path) -> None:
