@@ -1,28 +1,30 @@
-"""What helped elsewhere under conditions that hold tonight?"""
+"""What helped elsewhere under conditions that hold tonight? For a night; known_priors.py says it all to an audit."""
 
 from __future__ import annotations
 
+from agents.research.conditions import unmet
 from agents.research.dossier import Dossier
-from agents.research.priors import Prior, PriorError, load_priors, unmet
+from agents.research.priors import Prior, read_all
 from agents.tuning.levers import LEVERS
-from contracts import Change, Evidence, Hypothesis, Lever
+from contracts import Change, Hypothesis, Lever
 
 NAME = "prior"
 
 
 def read(dossier: Dossier) -> list[Hypothesis]:
-    return [_hypothesis(prior, dossier) for prior in _all(dossier)[0] if why_not(prior, dossier) is None]
+    priors, _ = read_all(dossier.priors)
+    return [_hypothesis(prior, dossier) for prior in priors if why_not(prior, dossier) is None]
 
 
 def dropped(dossier: Dossier) -> list[str]:
-    priors, problems = _all(dossier)
+    priors, problems = read_all(dossier.priors)
     reasons = ((prior, why_not(prior, dossier)) for prior in priors)
     return problems + [f"{prior.source} ({NAME}): {reason}" for prior, reason in reasons if reason]
 
 
 def why_not(prior: Prior, dossier: Dossier) -> str | None:
     """Why this prior is no hypothesis tonight, or None."""
-    reason = unmet(prior, dossier)
+    reason = unmet(prior.when, dossier)
     if reason:
         return reason
     if prior.outcome != "helps":
@@ -38,28 +40,13 @@ def why_not(prior: Prior, dossier: Dossier) -> str | None:
 def _hypothesis(prior: Prior, dossier: Dossier) -> Hypothesis:
     lever = Lever(prior.lever)
     key = LEVERS[lever].normalise(prior.key)
-    p = prior.provenance
-    basis = {"measured": "", "inferred": " (inferred, not a clean comparison)", "guess": " (the size is a guess)"}
-    detail = f"{p.numbers}{basis[prior.basis]}; {p.where}, {p.version}, {p.date}, {p.who}"
     return Hypothesis(
         change=Change(lever=lever, key=key, before=LEVERS[lever].read(dossier.spec, key), after=prior.value),
         proposer=NAME,
         why=prior.why,
-        evidence=(Evidence(source=prior.source, detail=detail),),
+        evidence=(prior.evidence,),
         predicted_gain=prior.gain or 1.0,
         probability=prior.probability,
         cost_s=dossier.cost_s(prior.compiles),
         risk=prior.risk,
     )
-
-
-def _all(dossier: Dossier) -> tuple[list[Prior], list[str]]:
-    """All priors, and a line for each file that cannot be used."""
-    found: list[Prior] = []
-    problems: list[str] = []
-    for path in dossier.priors:
-        try:
-            found += load_priors(path)
-        except PriorError as error:
-            problems.append(f"priors left out: {error}")
-    return found, problems
