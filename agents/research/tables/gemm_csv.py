@@ -20,6 +20,7 @@ ERROR_MOST = 0.05  # --errRatio of AITER's tuners: what they write has at most t
 # jit/utils/chip_info.py: rows of tables from before the gfx column.
 GFX_OF_UNITS = {"256": "gfx950", "80": "gfx942", "304": "gfx942"}
 FILLED = {"xbf16": "0", "run_1stage": "0", "ksplit": "0"}  # every other absent column becomes 0 as well
+MOE_SHAPE = ("token", "model_dim", "inter_dim", "expert", "topk", "q_dtype_w")
 MOST_NAMED = 8  # rows that a finding names
 
 
@@ -97,7 +98,7 @@ def read_family(aiter: Path, name: str, known: Known, environment: Mapping[str, 
             heads[path] = head
     columns = tuple(dict.fromkeys(c for head in heads.values() for c in head))
     keys = _keys(aiter, name, columns, with_card=on_repeat(aiter) == "rewrites")
-    shape = ("token", "model_dim", "inter_dim", "expert", "topk") if "token" in columns else ("M", "N", "K")
+    shape = MOE_SHAPE if "token" in columns else ("M", "N", "K")
     seen = _Seen(gfx, str(units), keys, shape)
     for path, head in heads.items():
         try:

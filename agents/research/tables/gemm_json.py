@@ -117,18 +117,15 @@ def lookup(
     default file of the family, and AITER raises."""
     nested = family.lower().replace("-", "_")
     places = [(f"{tables.arch}/{backend}/gemm/{nested}/DEFAULT.json", family) for backend in ("triton", "gluon")]
-    held, special = None, False
-    for default, beside in (*places, (f"gemm/{tables.prefix}-{family}.json", f"{tables.prefix}-{family}")):
-        held = tables.files.get(default)
-        if held is not None:
-            break
-    if held is None:
+    places.append((f"gemm/{tables.prefix}-{family}.json", f"{tables.prefix}-{family}"))
+    place = next(((path, stem) for path, stem in places if path in tables.files), None)
+    if place is None:
         return None
-    folder = default.rsplit("/", 1)[0]
+    held, special, folder = tables.files[place[0]], False, place[0].rsplit("/", 1)[0]
     if n is not None and k is not None:
         shapes = [f"N={n}-K={k}"] if batch is None else [f"B={batch}-N={n}-K={k}", f"N={n}-K={k}"]
         for shape in shapes:
-            own = tables.files.get(f"{folder}/{beside}-{shape}.json")
+            own = tables.files.get(f"{folder}/{place[1]}-{shape}.json")
             if own is not None:
                 held, special = own, True
                 break
