@@ -34,6 +34,8 @@ from agents.research.tables.vllm_gates import Gates, read_gates
 from contracts import Evidence
 
 NAME = "gemm_tables"
+ASSEMBLY = "VLLM_ROCM_USE_AITER_FP4_ASM_GEMM"
+HEAD = "lm head"  # as ModelShape.gemms() calls it
 SPEEDUP = 1.078
 SPEEDUP_FROM = "judged: AITER's draft pull request 5928 claims 1.03 to 1.82, 1.078 over 66 shapes of 4-bit rows"
 # A default row was still chosen by somebody for some shape; a miss leaves the library's own heuristic, which is often
@@ -61,33 +63,30 @@ def look(dossier: Dossier) -> list[Finding]:
     found += repeats(csvs, on_repeat(aiter))
     if not tables.files and not any(csv.rows for csv in csvs.values()):
         return [*found, no_tables(tables, csvs)] if known or (aiter / "ops").is_dir() else found
-    routes = _routes(dossier, tables, csvs)
+    gates = read_gates(Path(dossier.knobs.path), arch) if dossier.knobs.path else Gates()
+    routes = _routes(dossier, tables, csvs, gates)
     return [
         *found,
         *entries_that_cannot_run(dossier, tables, routes),
         *never(tables),
         *bad_rows(csvs),
         *other_cards(dossier, csvs),
+        *_wrong_question(dossier, gates),
         *_shapes(dossier, aiter, tables, known, csvs, routes),
     ]
 
 
-def _routes(dossier: Dossier, tables: GemmTables, csvs: Mapping[str, Family]) -> list[Route]:
+def _routes(dossier: Dossier, tables: GemmTables, csvs: Mapping[str, Family], gates: Gates) -> list[Route]:
     if dossier.model is None:
         return []
-    gates = read_gates(Path(dossier.knobs.path), dossier.card.arch) if dossier.knobs.path else Gates()
-    sizes, scheme = steps(dossier), dense_scheme(dossier.model)
-    assembly = dossier.spec.env.get("VLLM_ROCM_USE_AITER_FP4_ASM_GEMM")
-    if assembly is None:  # 0.30.0 has no such variable: always on where the card can
-        on = "VLLM_ROCM_USE_AITER_FP4_ASM_GEMM" not in dossier.knobs.env and dossier.card.arch == "gfx950"
-    else:
-        on = assembly.lower() in ("1", "true")
+    sized, scheme = steps(dossier), dense_scheme(dossier.model)
+    on = _assembly(dossier)
     return [
         route(
             gemm,
             phase,
-            sizes.decode if gemm.name == "lm head" else sizes.of(phase)[0],  # logits of the last token only
-            "bf16" if gemm.name == "lm head" else scheme,  # vLLM leaves the head in 16 bits unless told otherwise
+            sized.decode if gemm.name == HEAD else sized.of(phase)[0],  # logits of the last token only
+            "bf16" if gemm.name == HEAD else scheme,  # vLLM leaves the head in 16 bits unless told otherwise
             tables,
             csvs,
             gates,
@@ -96,18 +95,42 @@ def _routes(dossier: Dossier, tables: GemmTables, csvs: Mapping[str, Family]) ->
         )
         for gemm in _merged(dossier.model.gemms(dossier.tensor_parallel))
         for phase in PHASES
-        if gemm.name != "lm head" or phase == "decode"
+        if gemm.name != HEAD or phase == "decode"
     ]
 
 
+def _assembly(dossier: Dossier) -> bool:
+    """Whether a vLLM without a condition of its own multiplies 4-bit floats in assembly."""
+    held = dossier.spec.env.get(ASSEMBLY)
+    if held is not None:
+        return held.lower() in ("1", "true")
+    return ASSEMBLY not in dossier.knobs.env and dossier.card.arch == "gfx950"  # 0.30.0: always, where the card can
+
+
+def _wrong_question(dossier: Dossier, gates: Gates) -> list[Finding]:
+    """vLLM 0.32.0 asks AITER for 4 x the bytes of a row, where the files are named by elements, 2 x the bytes."""
+    gate, model = gates.fp4_preshuffled, dossier.model
+    if gate is None or gate.by != "file" or gate.k_factor == 2 or model is None or dense_scheme(model) != "mxfp4":
+        return []
+    if gates.fp4_assembly is None and not _assembly(dossier):
+        return []
+    title = f"vLLM asks for tables of K = {gate.k_factor} x the bytes of a row, AITER names them by 2 x: it misses them"
+    detail = f"{gate.k_factor} * k_bytes; AITER's own lookup doubles the bytes once (two 4-bit floats in each)"
+    fix = (
+        "up to 64 tokens then take assembly where a tuned Triton table lies ready: correct the factor, or compare both"
+    )
+    return [plain("trap", title, [(gate.source, detail)], fix=fix)]
+
+
 def _merged(gemms: tuple[Gemm, ...]) -> list[Gemm]:
-    """One for each shape: layers of several kinds may share one."""
-    by_shape: dict[tuple[int, int], Gemm] = {}
+    """One for each shape: layers of several kinds may share one. The head stays alone: its arithmetic is its own."""
+    by_shape: dict[tuple[int, int, bool], Gemm] = {}
     for gemm in gemms:
-        held = by_shape.get((gemm.n, gemm.k))
+        key = (gemm.n, gemm.k, gemm.name == HEAD)
+        held = by_shape.get(key)
         names = gemm.name if held is None or held.name == gemm.name else f"{held.name}, {gemm.name}"
         layers = gemm.layers + (held.layers if held else 0)
-        by_shape[gemm.n, gemm.k] = gemm.model_copy(update={"name": names, "layers": layers})
+        by_shape[key] = gemm.model_copy(update={"name": names, "layers": layers})
     return list(by_shape.values())
 
 

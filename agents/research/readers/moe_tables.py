@@ -32,7 +32,7 @@ from agents.research.tables.moe_json import (
 from agents.research.tables.moe_sound import finding, no_matrix_cores, one_spelling, too_big, unsound
 from agents.research.tables.quant_scheme import block_shape, expert_scheme, group_size
 from agents.research.tables.steps import steps
-from agents.research.tables.table_file import read_source
+from agents.research.tables.table_file import is_file, is_folder, read_source
 from contracts import Change, Evidence, Lever
 
 NAME = "moe_tables"
@@ -103,7 +103,7 @@ def _vllm(dossier: Dossier, experts: Experts) -> list[Finding]:
     shipped = names_in(folder)
     found = unsound(dossier, vllm, folders, device)
     there = [(name, path) for name in wanted if (path := _first(folders, name)) is not None]
-    if own and not Path(own).is_dir():
+    if own and not is_folder(Path(own)):
         detail = "VLLM_TUNED_CONFIG_FOLDER names no folder: vLLM falls back to its own tables without a word"
         found.append(finding("trap", detail, [Evidence(source="tonight's engine configuration", detail=own)]))
     if there and len(there) < len(wanted):
@@ -124,7 +124,7 @@ def _flydsl(dossier: Dossier, vllm: Path, folder: Path, count: int, width: int, 
     place = source / "compressed_tensors_moe.py"
     gate, model = read_source(place), dossier.model
     names = [file_name(count, width, name, DTYPE_WORDS["int4"], backend="flydsl") for name in device.names]
-    there = next((folder / name for name in names if (folder / name).is_file()), None)
+    there = next((folder / name for name in names if is_file(folder / name)), None)
     held = dossier.spec.flags.get(FLAG)
     held = held if isinstance(held, dict) else {}
     if there is None or model is None or expert_scheme(model) != "int4" or 'moe_backend == "flydsl"' not in gate:
@@ -165,7 +165,7 @@ def _split(dossier: Dossier, experts: Experts) -> tuple[int, int]:
 
 
 def _first(folders: list[Path], name: str) -> Path | None:
-    return next((f / name for f in folders if (f / name).is_file()), None)
+    return next((f / name for f in folders if is_file(f / name)), None)
 
 
 def _keys(

@@ -71,7 +71,7 @@ def csv_answer(dossier: Dossier, experts: Experts) -> list[Answer]:
         tokens = padded_tokens(steps(dossier).of(phase)[0])
         asked = f"{', '.join(MOE_SHAPE[:5])} = {tokens}, {', '.join(rest)}; weights {word}"
         row = next((p for r, p in table.rows.items() if r[0] == str(tokens) and r[1:5] == rest and word in r[5]), None)
-        there = ", ".join(sorted(kin, key=int)) or "none"
+        there = ", ".join(sorted(kin, key=lambda t: (len(t), t))) or "none"
         found.append(
             Answer(
                 phase="decode" if phase == "decode" else "prefill",

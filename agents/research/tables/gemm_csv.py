@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from agents.research.tables.table_file import MOST_CSV_BYTES, Unreadable, files_in, read_source, shown
+from agents.research.tables.table_file import MOST_CSV_BYTES, Unreadable, files_in, is_file, read_source, shown
 from contracts import Frozen
 
 ERROR_MOST = 0.05  # --errRatio of AITER's tuners: what they write has at most this share of elements off
@@ -195,9 +195,9 @@ def _one_type(row: list[str], at: Mapping[str, int]) -> bool:
 
 def _paths(aiter: Path, name: str, own_name: str, override: str) -> list[Path]:
     if override:
-        return [Path(p) for p in override.split(os.pathsep) if p and Path(p).is_file()]
+        return [Path(p) for p in override.split(os.pathsep) if p and is_file(Path(p))]
     own, more = aiter / "configs" / f"{own_name}.csv", files_in(aiter / "configs" / "model_configs", ".csv")
-    return [p for p in (own, *(m for m in more if name in m.name and "untuned" not in m.name)) if p.is_file()]
+    return [p for p in (own, *(m for m in more if name in m.name and "untuned" not in m.name)) if is_file(p)]
 
 
 def _keys(aiter: Path, name: str, columns: tuple[str, ...], with_card: bool) -> tuple[str, ...]:

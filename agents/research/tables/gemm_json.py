@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.research.tables.table_file import Unreadable, files_in, read_json, read_source, shown
+from agents.research.tables.table_file import Unreadable, files_in, is_folder, read_json, read_source, shown
 from contracts import Frozen
 
 CONFIGS = "ops/triton/configs"
@@ -25,7 +25,7 @@ OWN_BOUNDS = {
     "GEMM-A16W16-gated": (64, 128, 256, 512, 2048),
     "FF-A16W16-fused": (4, 8, 64, 4096),
 }
-_KEY = re.compile(r"M_(LEQ|GEQ)_([0-9]+)")
+_KEY = re.compile(r"M_(LEQ|GEQ)_([0-9]{1,9})")
 _SUFFIX = re.compile(r"-(?=[A-Z][0-9]*=)")
 
 
@@ -202,7 +202,7 @@ def _bounds(aiter: Path) -> tuple[int, ...] | None:
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        return sorted(p for p in folder.iterdir() if p.is_dir())
+        return sorted(p for p in folder.iterdir() if is_folder(p))
     except OSError:
         return []
 

@@ -93,7 +93,7 @@ def other_cards(dossier: Dossier, csvs: Mapping[str, Family]) -> list[Finding]:
     rows = [
         (f"aiter/configs ({csv.name})", f"{arch} rows only for {', '.join(sorted(mine))} (arch, compute units)")
         for csv in csvs.values()
-        if not csv.rows and (mine := {c for c in csv.cards if c.split()[0] == arch and len(c.split()) > 1})
+        if not csv.rows and (mine := {c for c in csv.cards if c.startswith(f"{arch} ")})
     ]
     if not rows:
         return []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.research.tables.quant_scheme import Scheme
-from agents.research.tables.table_file import JsonTable, files_in, read_json, read_source, shown
+from agents.research.tables.table_file import JsonTable, files_in, is_folder, read_json, read_source, shown
 from contracts import Frozen
 
 USUAL = "model_executor/layers/fused_moe/configs"
@@ -101,7 +101,7 @@ def devices(vllm: Path, card: str) -> Device:
 def shipped_folder(vllm: Path) -> Path | None:
     """vLLM's own tables: the usual folder, or else the first "configs" below model_executor that has such a file."""
     usual = vllm / USUAL
-    if usual.is_dir():
+    if is_folder(usual):
         return usual
     try:
         found = sorted((vllm / "model_executor").glob("*/*/configs")) + sorted(

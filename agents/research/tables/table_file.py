@@ -49,6 +49,22 @@ def files_in(folder: Path, ending: str) -> list[Path]:
     return [folder / name for name in names[:MOST_FILES]]
 
 
+def is_file(path: Path) -> bool:
+    """Whether a regular file can be seen there; a folder that may not be entered has none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """The same for folders."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def _is_file(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_file()
