@@ -30,6 +30,7 @@ from agents.research.tables.gemm_sound import (
 from agents.research.tables.gemm_tuners import how_to_tune, switches_kernel
 from agents.research.tables.quant_scheme import dense_scheme
 from agents.research.tables.steps import steps
+from agents.research.tables.table_file import is_folder
 from agents.research.tables.vllm_gates import Gates, read_gates
 from contracts import Evidence
 
@@ -60,9 +61,9 @@ def look(dossier: Dossier) -> list[Finding]:
         for name, one in known.items()
     }
     found = unreadable([*tables.problems, *(p for csv in csvs.values() for p in csv.problems)])
-    found += repeats(csvs, on_repeat(aiter))
     if not tables.files and not any(csv.rows for csv in csvs.values()):
-        return [*found, no_tables(tables, csvs)] if known or (aiter / "ops").is_dir() else found
+        return [*found, no_tables(tables, csvs)] if known or is_folder(aiter / "ops") else found
+    found += repeats(csvs, on_repeat(aiter))
     gates = read_gates(Path(dossier.knobs.path), arch) if dossier.knobs.path else Gates()
     routes = _routes(dossier, tables, csvs, gates)
     return [
