@@ -45,6 +45,10 @@ _ROCM_DEVICE_ID_NAME_MAP: dict[str, str] = {
 }
 """
 
+FP4 = "ops/triton/configs/gfx950/triton/gemm/gemm_afp4wfp4"
+ROWS = "gfx,cu_num,M,N,K,kernelId,us,kernelName,errRatio"
+FAMILY = "a4w4_blockscale_tuned_gemm"
+
 
 def write(path: Path, text: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,3 +101,18 @@ INT4 = {
     "quant_method": "compressed-tensors",
     "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}}},
 }
+
+
+def gemm_tree(root: Path) -> Path:
+    """aiter/: both layouts, one merged CSV family; vllm/ beside it."""
+    aiter = root / "aiter"
+    write(aiter / FP4 / "DEFAULT.json", {"M_LEQ_16": TILE, "M_LEQ_256": TILE, "any": TILE})
+    write(aiter / FP4 / "GEMM-AFP4WFP4-N=1024-K=1024.json", {"M_LEQ_64": TILE, "any": TILE})
+    flat = aiter / "ops/triton/configs/gemm"
+    write(flat / "gfx950-GEMM-A8W8_BLOCKSCALE.json", {"any": TILE})
+    write(flat / "gfx950-GEMM-A8W8_BLOCKSCALE-N=3072-K=1024.json", {"M_LEQ_128": TILE, "M_GEQ_256": TILE, "any": TILE})
+    write(aiter / "jit/core.py", CORE)
+    write(aiter / "configs/a4w4_blockscale_untuned_gemm.csv", "M,N,K\n1, 2, 3\n")
+    write(aiter / "configs/a4w4_blockscale_tuned_gemm.csv", f"{ROWS}\ngfx950,256,64,3072,1024,1,5.0,k,0.0\n")
+    write(root / "vllm/_aiter_ops.py", OPS)
+    return aiter

@@ -141,7 +141,7 @@ def _flydsl(dossier: Dossier, vllm: Path, folder: Path, count: int, width: int, 
         Finding(
             reader=NAME,
             kind="opportunity",
-            title=f"vLLM ships a FlyDSL table for these experts (E={count}, N={width}) that the engine does not ask for",
+            title=f"vLLM ships a FlyDSL table for these experts (E={count}, N={width}) that is not asked for",
             evidence=(
                 Evidence(
                     source=shown_table(there, vllm), detail="a tuned table of this card for AITER's FlyDSL kernel"
