@@ -29,8 +29,8 @@ from pydantic import Field, ValidationError, model_validator
 from contracts import Card, Frozen
 
 WORDS = frozenset(
-    "packed_fp16 packed_fp32 dot2 int8_dot4 int4_dot8 dot4 mfma wgmma bf16 bf16_matrix int8_matrix fp8_fnuz fp8 mx agpr"
-    .split()
+    ["packed_fp16", "packed_fp32", "dot2", "int8_dot4", "int4_dot8", "dot4", "mfma", "wgmma", "bf16", "bf16_matrix"]
+    + ["int8_matrix", "fp8_fnuz", "fp8", "mx", "agpr"]
 )
 FOLDER = Path(__file__).resolve().parents[1] / "configs" / "cards"
 
