@@ -304,7 +304,7 @@ def test_how_many_run() -> None:
     assert running(work=ONE_LENGTH, profile={"running_mean": 1.5}) == 1.5
     open_loop = {**ONE_LENGTH, "concurrency": None}
     assert running(work={**open_loop, "rate_per_s": 1.0}) == 1  # each is done long before the next comes
-    # One request decodes 4 steps. Bytes limit: step(r) = 2304 + 160 + r (416 + 448 + 96 + 320) ns = 2464 + 1280 r ns, and
+    # One request decodes 4 steps. Bytes limit: step(r) = 2304 + 160 + r (416 + 448 + 96 + 320) = 2464 + 1280 r ns, and
     # r = rate * 4 * step(r) = 0.28 * (2.464 + 1.280 r) has the solution 0.690 / 0.642 = 1.075.
     assert running(work={**open_loop, "rate_per_s": 70_000.0}) == pytest.approx(1.075, abs=0.002)
     assert running(work={**open_loop, "rate_per_s": 1e9}) == 1024  # more than the card can do
