@@ -99,14 +99,14 @@ class Roofline(Frozen):
 
 
 def limit_words(parts: dict[str, Part]) -> str:
-    """As in "bandwidth (gemm 81%)": the limit that takes most time, and the category that has most of it."""
+    """As in "bandwidth: gemm 81% of the time": the limit that takes most time, and the category that has most of it."""
     total = _total(parts)
     by_limit: dict[str, float] = {}
     for part in parts.values():
         by_limit[part.limit] = by_limit.get(part.limit, 0.0) + part.seconds
     first = max(by_limit, key=lambda name: by_limit[name])
     name, part = max(((n, p) for n, p in parts.items() if p.limit == first), key=lambda item: item[1].seconds)
-    return f"{first} ({name} {part.seconds / total:.0%})"
+    return f"{first}: {name} {part.seconds / total:.0%} of the time"
 
 
 def times(work: dict[str, Work], sheet: CardSheet) -> dict[str, Part]:
@@ -153,7 +153,7 @@ def roofline(dossier: Dossier) -> Roofline | None:
         return step(Load(sequences=running, tokens=width, context=context, logits=width, decode=True))
 
     weights = weight_bytes(model, how, ranks)
-    space = _memory_share(dossier) * _memory(dossier, sheet) - weights
+    space = memory_share(dossier) * _memory(dossier, sheet) - weights
     longest = float(work.peak_tokens)
     kept = [(k, kv_bytes_per_token(k, kv_value, how.plain, ranks, latent) * k.layers) for k in model.attention]
     held = sum(size * min(longest, kind.window or longest) for kind, size in kept)
@@ -238,7 +238,8 @@ def _memory(dossier: Dossier, sheet: CardSheet) -> float:
     return sheet.memory_gib.value * 2**30
 
 
-def _memory_share(dossier: Dossier) -> float:
+def memory_share(dossier: Dossier) -> float:
+    """Of the card's memory that the engine may take: its flag, else this vLLM's default."""
     knob = dossier.knobs.flags.get("gpu-memory-utilization")
     for value in (dossier.spec.flags.get("gpu-memory-utilization"), knob.default if knob else None):
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:

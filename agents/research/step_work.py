@@ -47,10 +47,15 @@ class Latent(Frozen):
     nope: int
     value: int
 
+    @property
+    def width(self) -> int:
+        """Of the vector that the cache holds: what vLLM calls the head size of such a layer."""
+        return self.rank + self.rope
+
     def flops_a_pair(self, decode: bool) -> int:
         """Of one head, one query and one key. Decode works on the latent vectors, prefill on the expanded ones."""
         if decode:
-            return 2 * (self.rank + self.rope) + 2 * self.rank
+            return 2 * self.width + 2 * self.rank
         return 2 * (self.nope + self.rope) + 2 * self.value
 
 
@@ -85,7 +90,7 @@ def kv_bytes_per_token(
     """Bytes of K and V that a layer of this kind keeps of one token on one card. KV heads are repeated where there are
     fewer than cards, and a latent vector lies whole on each card."""
     if latent is not None:
-        return (latent.rank + latent.rope) * kv_bits(value, plain, latent.rank) / 8
+        return latent.width * kv_bits(value, plain, latent.rank) / 8
     heads = max(1, kind.kv_heads // tensor_parallel)
     return 2 * heads * kind.head_size * kv_bits(value, plain, kind.head_size) / 8
 

@@ -235,7 +235,7 @@ def test_bounds_by_hand() -> None:
     assert ns == {"attention": 896, "gemm": 4608, "sampling": 352, "norm": 640}
     limits = {name: part.limit for name, part in line.decode.items()}
     assert limits == {"attention": "compute", "gemm": "compute", "sampling": "bandwidth", "norm": "bandwidth"}
-    assert limit_words(line.decode) == "compute (gemm 71%)"
+    assert limit_words(line.decode) == "compute: gemm 71% of the time"
     assert line.decode_step_s == pytest.approx(6496e-9)
     assert line.decode_tokens_per_s == pytest.approx(2 / 6496e-9)
     # Prefill: both prompts in a pass of 8 tokens. attention: 2 * 2 * 4 * 2 * 4 * 10 = 1280; gemm 2 * 1152 * 8 = 18432;
@@ -363,8 +363,8 @@ def test_8b_on_an_h200() -> None:
     assert line.kv_bytes_per_token == 131072
     assert line.decode["attention"].seconds * 1e3 == pytest.approx(0.955, abs=0.005)
     assert line.decode_step_s * 1e3 == pytest.approx(4.1, abs=0.1)
-    assert limit_words(line.decode) == "bandwidth (gemm 71%)"
+    assert limit_words(line.decode) == "bandwidth: gemm 71% of the time"
     assert 0.9 * 70_900 < line.prefill_tokens_per_s < 70_900
-    assert limit_words(line.prefill).startswith("compute (gemm")
+    assert limit_words(line.prefill).startswith("compute: gemm")
     # The twin served 18.9 requests/s: 2420 output tokens/s, below the bound, as it must be.
     assert 2420 < line.output_tokens_per_s < 5000

@@ -69,9 +69,7 @@ def look(dossier: Dossier) -> list[Finding]:
         title = f"The attention back ends of vLLM {dossier.knobs.version} could not be read: {error}"
         return [Finding(reader=NAME, kind="fact", title=title, evidence=(said,))]
     latent = latent_of(dossier.model_config_json)
-    sizes = tuple(
-        sorted({kind.head_size for kind in model.attention} if latent is None else {latent.rank + latent.rope})
-    )
+    sizes = tuple(sorted({kind.head_size for kind in model.attention} if latent is None else {latent.width}))
     options = _options(dossier, package, entries, tried, sizes, facts)
     first = {size: _first(tried, options, size) for size in sizes}
     found = [_order(dossier, tried, options, first), *_impossible(dossier, options)]
