@@ -58,14 +58,19 @@ class Reading(Frozen):
     imports: tuple[str, ...]  # of FOREIGN
 
 
-@lru_cache(maxsize=256)
 def _tree(path: str) -> ast.Module | None:
+    """None where the file is not there, too large, or not Python."""
     try:
-        if Path(path).stat().st_size > MOST_BYTES:
-            return None
-        return ast.parse(Path(path).read_bytes())
+        now = Path(path).stat()
+        return _parsed(path, now.st_mtime_ns) if now.st_size <= MOST_BYTES else None
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
+
+
+@lru_cache(maxsize=256)
+def _parsed(path: str, _changed: int) -> ast.Module:
+    """Parsed once for each state of the file."""
+    return ast.parse(Path(path).read_bytes())
 
 
 def registered(package: Path) -> list[Backend]:

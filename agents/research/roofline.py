@@ -22,6 +22,7 @@ from agents.research.step_work import Load, Work, kv_bytes_per_token, latent_of,
 from cards.sheet import CardSheet
 from contracts import Frozen
 
+PIPELINE = "pipeline-parallel-size"
 Limit = Literal["compute", "bandwidth", "link"]
 
 # vLLM's share of the card's memory where neither the flags nor its source say one (0.30.0 to 0.33.0: 0.92).
@@ -127,8 +128,11 @@ def times(work: dict[str, Work], sheet: CardSheet) -> dict[str, Part]:
 
 
 def roofline(dossier: Dossier) -> Roofline | None:
-    """None without a model's shapes, a card's sheet or a quantisation that is understood."""
+    """None without a model's shapes, a card's sheet or a quantisation that is understood, and over a pipeline of cards
+    (which layers lie where is not worked out)."""
     model, sheet = dossier.model, dossier.sheet
+    if dossier.spec.flags.get(PIPELINE, 1) not in (1, None):
+        return None
     if model is None or sheet is None or not model.attention:
         return None
     how = served(model, dossier.spec.flags)

@@ -206,7 +206,6 @@ def test_a_patch_where_the_flag_would_end_the_start(tree: Path) -> None:
     patched = [f for f in found(tree, "gfx942", model(256, 512)) if f.kind == "opportunity" and f.change is None]
     assert patched == []  # VENDOR is first for 256 anyway, PLAIN takes both
     (tree / "platforms/rocm.py").write_text(PLATFORM.replace("    if is_aiter_found_and_supported():", "    if no():"))
-    attention_backends._tree.cache_clear()
     patched = [f for f in found(tree, "gfx942", model(256, 512)) if f.kind == "opportunity" and f.change is None]
     assert len(patched) == 1
     assert "by a patch of the priority: it takes none of 512" in patched[0].title

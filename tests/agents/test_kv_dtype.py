@@ -128,6 +128,13 @@ def test_a_cache_without_its_arithmetic_is_a_trap() -> None:
     assert [f.kind for f in look(about("gfx942", model=scheme))] == ["fact"]
 
 
+def test_a_value_that_this_version_does_not_list_is_a_trap() -> None:
+    trap = look(about("gfx942", {"kv-cache-dtype": "int8"}))[1]
+    assert trap.kind == "trap"
+    assert trap.title.startswith("vLLM 0.32.0 does not list int8 among the values of --kv-cache-dtype")
+    assert any("The record would set --kv-cache-dtype int8." in e.detail for e in trap.evidence)
+
+
 def test_room_matters_more_than_the_step_where_the_cache_is_full() -> None:
     share = (720e6 + 5.5 * 48e6) / (192 * 2**30)
     best = look(about("gfx942", {"gpu-memory-utilization": share}))[-1]

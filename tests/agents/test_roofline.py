@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -368,3 +370,21 @@ def test_8b_on_an_h200() -> None:
     assert limit_words(line.prefill).startswith("compute: gemm")
     # The twin served 18.9 requests/s: 2420 output tokens/s, below the bound, as it must be.
     assert 2420 < line.output_tokens_per_s < 5000
+
+
+TWIN = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "h200_twin" / "aa_pairs.csv"
+
+
+@pytest.mark.skipif(not TWIN.is_file(), reason="needs ../shared/data/h200_twin: a real engine's measurements")
+def test_no_measured_run_beats_the_bounds() -> None:
+    """The H200 twin: an 8B-shaped model, 32 streams, 1024 in, 128 out, vLLM 0.26. A token took 8.8 ms where a decode
+    step must take 4.1 (prefill steps of others lie between)."""
+    lengths = {"concurrency": 32, "input_tokens": (1024, 1024), "output_tokens": (128, 128)}
+    line = roofline(about(model_shape(EIGHT_B), read_sheet("sm_90"), work=lengths))
+    assert line is not None
+    with TWIN.open(encoding="utf-8") as file:
+        runs = list(csv.DictReader(file))
+    assert len(runs) == 24
+    for run in runs:
+        assert 1.5 < float(run["mean_tpot_s"]) / line.decode_step_s < 4
+        assert 0.3 < float(run["requests_per_s"]) * 128 / line.output_tokens_per_s < 1

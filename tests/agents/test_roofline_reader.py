@@ -107,3 +107,6 @@ def test_no_bound_is_told_with_its_reason() -> None:
     assert dropped(about(model=None)) == ["roofline: no config.json of the model"]
     assert dropped(dossier(model=MODEL)) == ["roofline: no sheet of x86_64 in configs/cards/"]
     assert dropped(about()) == []
+    staged = about(flags={"pipeline-parallel-size": 2})
+    assert look(staged) == []
+    assert dropped(staged) == ["roofline: pipeline-parallel-size is 2; bounds are worked out for one stage only"]

@@ -42,6 +42,8 @@ KEY = "attention-backend"
 SPEEDUP = 1.15
 PROBABILITY_AITER = 0.3  # vendor kernels for just these cards
 PROBABILITY_OTHER = 0.15
+# A public vLLM fork for gfx906 (ai-infos/vllm-gfx906-mobydick, 2026-06) puts TRITON_ATTN first there.
+WITHOUT_MATRIX, PROBABILITY_WITHOUT_MATRIX = "TRITON_ATTN", 0.35
 UNKNOWN_SHARE = 0.15  # of attention, where neither a profile nor the roofline says it
 
 
@@ -257,6 +259,11 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
         evidence.append(
             Evidence(source=option.reading.file, detail="it imports AITER, and no AITER was given to look at")
         )
+    probability = PROBABILITY_AITER if aiter else PROBABILITY_OTHER
+    if name == WITHOUT_MATRIX and dossier.sheet is not None and "mfma" in dossier.sheet.absent:
+        probability = PROBABILITY_WITHOUT_MATRIX
+        detail = "a public vLLM fork for gfx906, a card without matrix instructions, puts it first (2026-06)"
+        evidence.append(Evidence(source="ai-infos/vllm-gfx906-mobydick", detail=detail))
     title = f"{name} could serve the attention layers instead, by a flag"
     if not whole:
         other = ", ".join(str(s) for s in sizes if s not in option.heads)
@@ -279,7 +286,7 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
             share_from=part.words if part else "judged",
             speedup=SPEEDUP,
             speedup_from="judged: no comparison of these back ends on this card is at hand",
-            probability=PROBABILITY_AITER if aiter else PROBABILITY_OTHER,
+            probability=probability,
             cost_s=dossier.cost_s(),
         ),
         risk="medium",  # other kernels, other rounding: the accuracy gate decides

@@ -8,6 +8,7 @@ from pathlib import Path
 from agents.research.attention_backends import AITER_FROM, BackendsError, arch_facts, generations, reading, registered
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
+from agents.research.knobs import near
 from agents.research.kv_cache import FILE, FLAG, Gain, KvFormat, KvFormatsError, gain, read_formats, values_of
 from agents.research.served import kv_dtype
 from agents.research.shares import share
@@ -39,6 +40,7 @@ def look(dossier: Dossier) -> list[Finding]:
     current = kv_dtype(model, dossier.spec.flags)
     found = [_comparison(dossier, formats, sheet, values, where)]
     found += _silently_fp8(dossier, current, sheet)
+    found += _not_taken(dossier, formats, values, where)
     found += _set_without_hardware(dossier, formats, current, sheet)
     if current not in ("auto", "bfloat16", "float16"):
         return found  # somebody chose already
@@ -102,6 +104,29 @@ def _silently_fp8(dossier: Dossier, current: str, sheet: CardSheet) -> list[Find
                 Evidence(source=f"configs/cards/{sheet.arch}.yaml#absent", detail=", ".join(sheet.absent)),
             ),
             fix=f"--{FLAG} {'float16' if 'bf16_matrix' not in sheet.native else 'bfloat16'}",
+        )
+    ]
+
+
+def _not_taken(dossier: Dossier, formats: tuple[KvFormat, ...], values: tuple[str, ...], where: str) -> list[Finding]:
+    """A value that this version does not list."""
+    asked = dossier.spec.flags.get(FLAG)
+    if asked is None or not values or asked in values:
+        return []
+    meant = near(str(asked), values)
+    notes = [n for f in formats for n in f.notes if f"{FLAG} {asked}." in n]
+    return [
+        Finding(
+            reader=NAME,
+            kind="trap",
+            title=f"vLLM {dossier.knobs.version} does not list {asked} among the values of --{FLAG}: unless a plugin "
+            "registers it, the engine will not start",
+            evidence=(
+                holds(dossier, FLAG, asked),
+                Evidence(source=where, detail=", ".join(values)),
+                *(Evidence(source=f"configs/{FILE.name}", detail=note) for note in notes),
+            ),
+            fix=f"--{FLAG} {meant}" if meant else f"take --{FLAG} out",
         )
     ]
 

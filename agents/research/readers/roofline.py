@@ -5,7 +5,7 @@ from __future__ import annotations
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding
 from agents.research.model_shape import ModelShape
-from agents.research.roofline import Roofline, limit_words, memory_share, roofline
+from agents.research.roofline import PIPELINE, Roofline, limit_words, memory_share, roofline
 from agents.research.served import served
 from agents.research.step_work import weight_bytes
 from contracts import Evidence
@@ -33,6 +33,8 @@ def dropped(dossier: Dossier) -> list[str]:
         return [f"{NAME}: no config.json of the model"]
     if dossier.sheet is None:
         return [f"{NAME}: no sheet of {dossier.card.arch} in configs/cards/"]
+    if dossier.spec.flags.get(PIPELINE, 1) not in (1, None):
+        return [f"{NAME}: {PIPELINE} is {dossier.spec.flags[PIPELINE]}; bounds are worked out for one stage only"]
     return []
 
 
