@@ -1,5 +1,22 @@
 """The card's sheet: peaks, bandwidth, memory, registers, and what is native, each with its source.
-configs/cards/<arch>.yaml, one file an arch; a number that nobody published is absent, never invented."""
+configs/cards/<arch>.yaml, one file an arch; a number that nobody published is absent, never invented.
+
+A sheet describes what the engine sees as one device (of an MI250X: one of its two dies). What `native` and `absent` may
+hold; a word in neither was not looked at:
+
+| word | the card has |
+| --- | --- |
+| packed_fp16, packed_fp32 | two operations in one vector instruction (v_pk_fma_f16, v_pk_fma_f32) |
+| dot2 | v_dot2_f32_f16: two FP16 products added to FP32 |
+| int8_dot4, int4_dot8 | v_dot4_i32_i8, v_dot8_i32_i4: four or eight integer products added to INT32 |
+| dot4 | NVIDIA's dp4a, the same as int8_dot4 |
+| mfma, wgmma | matrix instructions: AMD's matrix cores, Hopper's tensor cores |
+| bf16 | vector arithmetic on bfloat16; without it bf16 is converted to FP32 first |
+| bf16_matrix, int8_matrix | matrix instructions with such operands |
+| fp8_fnuz, fp8 | matrix instructions on FP8 in the FNUZ encoding (gfx942) or the OCP encoding (gfx950, Hopper) |
+| mx | matrix instructions on microscaled FP4, FP6, FP8 (a scale for every 32 values) |
+| agpr | accumulation registers, half of `vgprs` |
+"""
 
 from __future__ import annotations
 
@@ -7,10 +24,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from contracts import Card, Frozen
 
+WORDS = frozenset(
+    ["packed_fp16", "packed_fp32", "dot2", "int8_dot4", "int4_dot8", "dot4", "mfma", "wgmma", "bf16", "bf16_matrix"]
+    + ["int8_matrix", "fp8_fnuz", "fp8", "mx", "agpr"]
+)
 FOLDER = Path(__file__).resolve().parents[1] / "configs" / "cards"
 
 
@@ -40,9 +61,20 @@ class CardSheet(Frozen):
     tflops: dict[str, Number]  # "fp16", "bf16", "fp32", "fp8", "int8", "fp4"
     lds_bytes: Number  # a workgroup's limit
     vgprs: Number  # of 32 bits, a SIMD lane's budget over all waves (512 on CDNA)
-    native: tuple[str, ...] = ()  # "mfma", "dot2", "fp8", "int8_dot4", "mx"
-    absent: tuple[str, ...] = ()  # what code wrongly assumes of it
+    link_gb_s: Number | None = None  # to all peers of one host together, one way; None: not known
+    native: tuple[str, ...] = ()  # words of the table above
+    absent: tuple[str, ...] = ()  # words of the table above: what code wrongly assumes of it
     notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def known_words(self) -> CardSheet:
+        unknown = sorted({*self.native, *self.absent} - WORDS)
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)}: not in the table of cards/sheet.py; add it there with its meaning")
+        both = sorted({*self.native} & {*self.absent})
+        if both:
+            raise ValueError(f"{', '.join(both)}: both native and absent")
+        return self
 
     def card(self) -> Card:
         """As if it were in this machine: for an audit without the card."""

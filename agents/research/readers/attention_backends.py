@@ -1,0 +1,317 @@
+"""Which attention back end does this vLLM take on this card, which others could serve the model's layers, and how deep
+a change would each need?
+
+Three levels: a flag (--attention-backend NAME, all layers, an invalid choice ends the start), a patch of the priority
+function (each layer takes the first that is valid for it), and a class of one's own that a plugin registers.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from agents.research.attention_backends import (
+    AITER_FROM,
+    ENUM,
+    ORDER,
+    PLATFORM,
+    Backend,
+    BackendsError,
+    Reading,
+    Tried,
+    arch_facts,
+    generations,
+    order,
+    reading,
+    registered,
+)
+from agents.research.dossier import Dossier, holds
+from agents.research.finding import Finding, Terms
+from agents.research.served import kv_dtype
+from agents.research.shares import share
+from agents.research.step_work import latent_of
+from agents.tuning.levers import LEVERS
+from contracts import Change, Evidence, Frozen, Lever
+
+NAME = "attention_backends"
+KEY = "attention-backend"
+
+# No comparison of these back ends on an AMD card is at hand. Judged, and low: the platform's order was chosen by people
+# who measured, for shapes that are not this model's.
+SPEEDUP = 1.15
+PROBABILITY_AITER = 0.3  # vendor kernels for just these cards
+PROBABILITY_OTHER = 0.15
+# A public vLLM fork for gfx906 (ai-infos/vllm-gfx906-mobydick, 2026-06) puts TRITON_ATTN first there.
+WITHOUT_MATRIX, PROBABILITY_WITHOUT_MATRIX = "TRITON_ATTN", 0.35
+UNKNOWN_SHARE = 0.15  # of attention, where neither a profile nor the roofline says it
+
+
+class Option(Frozen):
+    """A back end, and what stands in its way here."""
+
+    backend: Backend
+    reading: Reading
+    in_order: bool  # the priority function names it
+    hindrance: str  # for all layers; "" none known
+    heads: tuple[int, ...]  # head sizes of the model that it takes, or may take
+
+
+def look(dossier: Dossier) -> list[Finding]:
+    model = dossier.model
+    if dossier.card.kind != "amd" or model is None or not model.attention:
+        return []
+    package = Path(dossier.knobs.path)
+    try:
+        entries = registered(package)
+        facts = _facts(dossier, package)
+        tried = order(package, facts)
+    except BackendsError as error:
+        said = Evidence(source="vllm", detail=str(error))
+        title = f"The attention back ends of vLLM {dossier.knobs.version} could not be read: {error}"
+        return [Finding(reader=NAME, kind="fact", title=title, evidence=(said,))]
+    latent = latent_of(dossier.model_config_json)
+    sizes = tuple(sorted({kind.head_size for kind in model.attention} if latent is None else {latent.width}))
+    options = _options(dossier, package, entries, tried, sizes, facts)
+    first = {size: _first(tried, options, size) for size in sizes}
+    found = [_order(dossier, tried, options, first), *_impossible(dossier, options)]
+    held = LEVERS[Lever.ENGINE_FLAG].read(dossier.spec, KEY)
+    current = str(held) if held is not None else None
+    if current is not None:
+        found += _set_wrongly(dossier, current, options, sizes)
+    for option in options.values():
+        name = option.backend.name
+        taken = current is None and all(first[size] == name for size in option.heads)
+        if option.hindrance or not option.heads or name == current or taken:
+            continue
+        found.append(_opportunity(dossier, package, option, sizes, held))
+    return found
+
+
+def _facts(dossier: Dossier, package: Path) -> dict[str, Any]:
+    """What is known of the questions that the platform's source asks."""
+    generation = generations(package).get(dossier.card.arch, 0)
+    facts = arch_facts(dossier.card.arch, generation, True if dossier.aiter else None)
+    usable = facts["is_aiter_found_and_supported()"]
+    on = _switch(dossier, "VLLM_ROCM_USE_AITER", False)
+    for name, default in (("mha", True), ("mla", True)):
+        own = _switch(dossier, f"VLLM_ROCM_USE_AITER_{name.upper()}", default)
+        off = usable is False or on is False or own is False
+        facts[f"rocm_aiter_ops.is_{name}_enabled()"] = False if off else usable
+    facts["use_mla"] = latent_of(dossier.model_config_json) is not None
+    facts["use_sparse"] = bool(dossier.model_config_json.get("index_topk"))
+    facts["use_kv_connector"] = "kv-transfer-config" in dossier.spec.flags
+    return facts
+
+
+def _switch(dossier: Dossier, name: str, default: bool) -> bool:
+    """An environment variable of the engine, else its default in this vLLM, else `default`."""
+    if name in dossier.spec.env:
+        return dossier.spec.env[name].strip().lower() in ("1", "true")
+    knob = dossier.knobs.env.get(name)
+    return knob.default if knob is not None and isinstance(knob.default, bool) else default
+
+
+def _options(
+    dossier: Dossier,
+    package: Path,
+    entries: list[Backend],
+    tried: list[Tried],
+    sizes: tuple[int, ...],
+    facts: dict[str, Any],
+) -> dict[str, Option]:
+    """By name, in the registry's order: what the priority function names and what is named for ROCm. Back ends of
+    another kind of attention (MLA or not) and of single models are left out."""
+    names = {t.name for t in tried}
+    found = {}
+    for entry in entries:
+        mine = entry.name in names or entry.name.startswith("ROCM_")
+        if not mine or not entry.path.startswith("vllm.v1.") or (".mla." in entry.path) != facts["use_mla"]:
+            continue
+        if "SPARSE" in entry.name and not facts["use_sparse"]:
+            continue
+        said = reading(package, entry, sizes, facts)
+        heads = tuple(size for size in sizes if said.head_sizes[size] is not False)
+        why = _hindrance(dossier, said, facts)
+        found[entry.name] = Option(
+            backend=entry, reading=said, in_order=entry.name in names, hindrance=why, heads=heads
+        )
+    return found
+
+
+def _hindrance(dossier: Dossier, said: Reading, facts: dict[str, Any]) -> str:
+    assert dossier.model is not None
+    if not said.file:
+        return "its class is not in this tree"
+    if said.arch is False:
+        return f"its class does not take this card: {said.arch_words}"
+    if "aiter" in said.imports and facts["get_cdna_version()"] < AITER_FROM:
+        return f"it imports AITER, which vLLM uses from CDNA{AITER_FROM} on"
+    value = kv_dtype(dossier.model, dossier.spec.flags)
+    if said.kv_dtypes is not None and value not in said.kv_dtypes:
+        return f"it takes no KV cache of {value}, only of {', '.join(said.kv_dtypes)}"
+    if said.window is False and any(kind.window for kind in dossier.model.attention):
+        return "it takes no sliding window"
+    return ""
+
+
+def _first(tried: list[Tried], options: dict[str, Option], size: int) -> str | None:
+    """The first that can serve layers of this head size; None where a condition that is not known stands before it."""
+    for one in tried:
+        option = options.get(one.name)
+        if one.holds is False or option is None or option.hindrance or size not in option.heads:
+            continue
+        return one.name if one.holds and option.reading.head_sizes[size] else None
+    return None
+
+
+def _order(dossier: Dossier, tried: list[Tried], options: dict[str, Option], first: dict[int, str | None]) -> Finding:
+    arch, version = dossier.card.arch, dossier.knobs.version
+    known = {True: "holds", False: "does not hold", None: "not known here"}
+    names = [t.name for t in tried if t.holds is not False]
+    picks = ", ".join(f"{name or 'not known'} for heads of {size}" for size, name in first.items())
+    evidence = [
+        Evidence(
+            source=t.where,
+            detail=f"{t.name}: {f'if {t.condition} ({known[t.holds]})' if t.condition else 'always'}",
+        )
+        for t in tried
+    ]
+    lines = [
+        f"flag: --{KEY} NAME, for all layers; an invalid choice ends the start",
+        f"patch: the order in {ORDER}() of vllm/{PLATFORM}; each layer takes the first that is valid for it",
+        "class: register_backend() from a vLLM plugin, for one that the registry does not have",
+    ]
+    lines.append(
+        "looked at: card, head size, window, KV cache dtype; not at sinks, multimodal prefixes and block sizes"
+    )
+    others = [o.backend.name for o in options.values() if not o.in_order]
+    if others:
+        lines.append(f"in the registry and never tried by itself: {', '.join(others)}")
+    return Finding(
+        reader=NAME,
+        kind="fact",
+        title=f"vLLM {version} tries {len(names)} attention back ends on {arch}; the first that is valid wins: {picks}",
+        evidence=tuple(evidence) or (Evidence(source=f"vllm/{PLATFORM}", detail=f"{ORDER} lists none"),),
+        fix="\n".join(lines),
+    )
+
+
+def _impossible(dossier: Dossier, options: dict[str, Option]) -> list[Finding]:
+    barred = [o for o in options.values() if o.hindrance]
+    if not barred:
+        return []
+    evidence = [
+        Evidence(source=o.reading.file or o.backend.where, detail=f"{o.backend.name}: {o.hindrance}") for o in barred
+    ]
+    native = options.get("ROCM_ATTN")
+    if dossier.sheet is not None and "mfma" in dossier.sheet.absent and native is not None and not native.hindrance:
+        detail = (
+            "ROCM_ATTN is not barred, but its own decode kernel is compiled for gfx90a, gfx942 and gfx950 only (matrix "
+            f"instructions, which {dossier.card.arch} has not); use_rocm_custom_paged_attention() decides whether it "
+            f"is called, and what it asks may be true of {dossier.card.arch} too"
+        )
+        evidence.append(Evidence(source=native.reading.file, detail=detail))
+    return [
+        Finding(
+            reader=NAME,
+            kind="fact",
+            title=f"{len(barred)} attention back ends of vLLM {dossier.knobs.version} cannot serve this model, as it "
+            f"is set up, on {dossier.card.arch}: {', '.join(o.backend.name for o in barred)}",
+            evidence=tuple(evidence),
+        )
+    ]
+
+
+def _set_wrongly(dossier: Dossier, current: str, options: dict[str, Option], sizes: tuple[int, ...]) -> list[Finding]:
+    option = options.get(current)
+    if option is None:
+        return []
+    lacking = [size for size in sizes if option.reading.head_sizes[size] is False]
+    why = option.hindrance or (f"it takes no heads of {', '.join(map(str, lacking))}" if lacking else "")
+    if not why:
+        return []
+    return [
+        Finding(
+            reader=NAME,
+            kind="trap",
+            title=f"--{KEY} {current} cannot work on {dossier.card.arch}: {why}",
+            evidence=(holds(dossier, KEY, current), Evidence(source=option.reading.file, detail=why)),
+            fix=f"take --{KEY} out, or choose one of those that can serve every layer",
+        )
+    ]
+
+
+def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[int, ...], held: Any) -> Finding:
+    name = option.backend.name
+    whole = option.heads == sizes  # all layers: a flag will do
+    part = share(dossier, "all", "attention")
+    aiter = "aiter" in option.reading.imports
+    takes = ", ".join(map(str, option.heads))
+    evidence = [
+        Evidence(source=option.backend.where, detail=f"{name} = {option.backend.path}"),
+        Evidence(source=option.reading.file, detail=f"takes heads of {takes}, of this model's"),
+    ]
+    if part is None:
+        detail = f"the share of attention is unknown; {UNKNOWN_SHARE:.0%} is assumed"
+        evidence.append(Evidence(source="judged", detail=detail))
+    if aiter and not dossier.aiter:
+        evidence.append(
+            Evidence(source=option.reading.file, detail="it imports AITER, and no AITER was given to look at")
+        )
+    probability = PROBABILITY_AITER if aiter else PROBABILITY_OTHER
+    if name == WITHOUT_MATRIX and dossier.sheet is not None and "mfma" in dossier.sheet.absent:
+        probability = PROBABILITY_WITHOUT_MATRIX
+        detail = "a public vLLM fork for gfx906, a card without matrix instructions, puts it first (2026-06)"
+        evidence.append(Evidence(source="ai-infos/vllm-gfx906-mobydick", detail=detail))
+    title = f"{name} could serve the attention layers instead, by a flag"
+    if not whole:
+        other = ", ".join(str(s) for s in sizes if s not in option.heads)
+        title = (
+            f"{name} could serve the layers with heads of {takes}, by a patch of the priority: it takes none of "
+            f"{other}, so the flag would end the start"
+        )
+    return Finding(
+        reader=NAME,
+        kind="opportunity",
+        title=title,
+        evidence=tuple(evidence),
+        fix=f"--{KEY} {name}" if whole else _patch(package, name),
+        change=Change(lever=Lever.ENGINE_FLAG, key=KEY, before=held, after=name)
+        if whole and KEY in dossier.knobs.flags
+        else None,
+        terms=Terms(
+            phase="all",
+            share=part.value if part else UNKNOWN_SHARE,
+            share_from=part.words if part else "judged",
+            speedup=SPEEDUP,
+            speedup_from="judged: no comparison of these back ends on this card is at hand",
+            probability=probability,
+            cost_s=dossier.cost_s(),
+        ),
+        risk="medium",  # other kernels, other rounding: the accuracy gate decides
+    )
+
+
+def _patch(package: Path, name: str) -> str:
+    """Puts `name` first where the order is made: a unified diff against this tree, or words where it is not found."""
+    path = package / PLATFORM
+    try:
+        before = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError):
+        before = []
+    start = next((i for i, line in enumerate(before) if line.startswith(f"def {ORDER}(")), None)
+    last = next(
+        (i for i, line in enumerate(before) if start is not None and i > start and line == "    return backends\n"),
+        None,
+    )
+    if last is None:
+        return f"put {ENUM}.{name} first in {ORDER}() of vllm/{PLATFORM}"
+    after = [*before[:last], f"    backends.insert(0, {ENUM}.{name})\n", *before[last:]]
+    return "".join(difflib.unified_diff(before, after, f"a/vllm/{PLATFORM}", f"b/vllm/{PLATFORM}"))
+
+
+def dropped(dossier: Dossier) -> list[str]:
+    if dossier.card.kind != "amd":
+        return [f"{NAME}: only AMD's back ends are read, the card is {dossier.card.arch}"]
+    return []
