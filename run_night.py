@@ -101,6 +101,7 @@ def audit(
     input_tokens: Annotated[int | None, typer.Option(help="Tokens of a prompt.", min=1)] = None,
     output_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer.", min=1)] = None,
     reader: Annotated[list[str], typer.Option(help="Ask only this reader. May be repeated.")] = [],  # noqa: B006
+    without: Annotated[list[str], typer.Option(help="Leave this reader out. May be repeated.")] = [],  # noqa: B006
     top: Annotated[int, typer.Option(help="How many opportunities to show.", min=1)] = 10,
     as_json: JsonFlag = False,
 ) -> None:
@@ -110,8 +111,8 @@ def audit(
     work = (concurrency, input_tokens, output_tokens)
     raise typer.Exit(
         audit_command(
-            arch, model, night, vllm, aiter, python, flag, env, compilation, profile, engine_log, work, reader, top,
-            as_json,
+            arch, model, night, vllm, aiter, python, flag, env, compilation, profile, engine_log, work, reader, without,
+            top, as_json,
         )
     )  # fmt: skip
 

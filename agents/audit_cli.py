@@ -16,6 +16,7 @@ from agents.cli import DONE, USAGE, guarded_command, print_json, say
 from agents.config import ROOT, load_night
 from agents.research.audit import audit
 from agents.research.dossier import PhaseProfile
+from agents.research.rank import reader_names
 from agents.research.subject import Asked, SubjectError, subject
 from agents.research.traces.profiles import ProfileError, phase_profiles, profiles_from_json
 from agents.research.traces.read import TraceError, read_trace
@@ -35,6 +36,7 @@ def audit_command(
     engine_logs: Sequence[Path],
     workload: tuple[int | None, int | None, int | None],
     readers: Sequence[str],
+    without: Sequence[str],
     top: int,
     json_wanted: bool,
 ) -> int:
@@ -43,6 +45,8 @@ def audit_command(
     def work() -> int:
         told = []
         try:
+            left = set(reader_names(list(without)) if without else [])
+            asked = [name for name in reader_names(list(readers) or None) if name not in left]
             phases, traces = read_profiles(profiles)
             for tree in vllm or (None,):
                 began = time.monotonic()
@@ -66,7 +70,7 @@ def audit_command(
                         output_tokens=workload[2],
                     )
                 )
-                found = audit(dossier, list(readers) or None, progress)
+                found = audit(dossier, asked, progress)
                 seconds = time.monotonic() - began
                 progress("")
                 if json_wanted:

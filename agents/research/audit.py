@@ -90,9 +90,11 @@ def merge(found: Sequence[Finding]) -> list[Finding]:
     """One finding a change: the highest score stands, evidence and readers are joined. Findings without a change stay
     as they are, equal ones once."""
     groups: dict[str, list[Finding]] = {}
-    for finding in dict.fromkeys(found):
+    for finding in found:
         key = finding.change.id if finding.change and finding.kind == "opportunity" else finding.model_dump_json()
-        groups.setdefault(key, []).append(finding)
+        group = groups.setdefault(key, [])
+        if finding not in group:
+            group.append(finding)
     return [_merged(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
