@@ -105,7 +105,7 @@ def test_the_screen_says_that_nothing_ran(capsys: pytest.CaptureFixture[str]) ->
         ({"arch": "gfx9000"}, "there is no sheet for gfx9000; there are gfx906, gfx90a, gfx942, gfx950, sm_90"),
         ({"model": Path("nowhere.json")}, "nowhere.json cannot be read (No such file or directory)"),
         ({"model": Path(__file__)}, "is not JSON"),
-        ({"vllm": [Path("/proc")]}, "/proc holds no vllm: give an unpacked wheel, a checkout or the folder vllm itself"),
+        ({"vllm": [Path("/proc")]}, "/proc holds no vllm: give an unpacked wheel, a checkout or the folder vllm"),
         ({"aiter": Path("/proc")}, "/proc holds no aiter"),
         ({"flags": ["=8"]}, "'=8' names nothing: write NAME=VALUE"),
         ({"profiles": [Path("no.json")]}, "no.json cannot be read"),
