@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from contracts import Frozen, Measurement
-from judge.ratios import launch_pairs
+from contracts import Frozen, JudgeRule, Measurement
+from judge.ratios import CannotJudge, complete, launch_pairs
 from judge.void import VOID_REPEATS, pair_void_reasons
+
+SPARE_LAUNCH_PAIRS = 2
 
 
 class Progress(Frozen):
@@ -41,6 +43,18 @@ def progress(
             return Progress(state=state, launch_pair=launch_pair, run=run, reasons=reasons)
     missing = next((run for run in range(runs_per_launch) if run not in done), None)
     return Progress(state="unfinished", launch_pair=launch_pair, run=missing)
+
+
+def spare_launch_pairs(measurements: Iterable[Measurement], rule: JudgeRule) -> int:
+    """How many launch pairs to measure beyond the night's design, at its start (A/A) and at its confirmation: one for
+    each that void runs have spoilt, at most SPARE_LAUNCH_PAIRS. Without a noise floor there is no night, and without
+    its confirmation no gain."""
+    runs = tuple(measurements)
+    try:
+        whole = len(complete(launch_pairs(runs), rule.runs_per_launch))
+    except CannotJudge:
+        return 0  # more runs would not mend it; whoever judges them says what is wrong
+    return min(len({m.launch_pair for m in runs}) - whole, SPARE_LAUNCH_PAIRS)
 
 
 def _void_attempts(measurements: Iterable[Measurement]) -> dict[int, list[tuple[str, ...]]]:

@@ -13,12 +13,13 @@ from agents.stages.opening import medians
 from agents.state import Progress
 from contracts import EngineSpec, GateResult, Verdict, VerdictWord
 from judge.confirm import confirm as confirm_gain
+from judge.repeat import spare_launch_pairs
 from ledger.schema import Confirmed, Gated
 
 
 def confirm(night: Night, progress: Progress) -> Progress:
     """The clean base against the final stack, on fresh launches that no decision has seen. One launch pair a visit,
-    then the gate against the clean base's own answers, then the engine's stock defaults once, not judged."""
+    each with the gate against the clean base's own answers, then the engine's stock defaults once, not judged."""
     night.check_guarded()
     night.arms.down()
     if not progress.winners:
@@ -28,6 +29,8 @@ def confirm(night: Night, progress: Progress) -> Progress:
         runs = measure_launch_pair(night, progress.base, progress.incumbent, progress.arms, launch_pair, "confirm")
         if launch_pair == 0:
             progress = progress.but(gates=_gate_against_base(night, progress))
+        elif night.arms.is_up("B", progress.incumbent):  # a fault may be in some processes only
+            progress = progress.but(gates=(*progress.gates, *_gate_against_base(night, progress, quick=True)))
     except ArmFailure as broken:
         verdict = Verdict(
             word=VerdictWord.FAILED,
@@ -36,7 +39,10 @@ def confirm(night: Night, progress: Progress) -> Progress:
         return _confirmed(night, progress, verdict)
     night.arms.down()
     progress = progress.but(runs=(*progress.runs, *runs), launch_pair=launch_pair + 1)
-    if progress.launch_pair < night.config.judge.confirm_launch_pairs:
+    more = night.config.judge.confirm_launch_pairs + spare_launch_pairs(progress.runs, night.config.judge)
+    if progress.launch_pair < night.config.judge.confirm_launch_pairs or (
+        progress.launch_pair < more and night.left() > progress.pair_s
+    ):
         return progress.but(goto="confirm")
     assert progress.noise is not None and progress.objective is not None
     verdict = confirm_gain(progress.objective, progress.noise, progress.runs, night.config.judge, claimed(progress))
@@ -54,10 +60,12 @@ def claimed(progress: Progress) -> float:
     return math.prod(w.verdict.ratio for w in progress.winners if w.verdict.ratio is not None)
 
 
-def _gate_against_base(night: Night, progress: Progress) -> list[GateResult]:
-    """The final stack's answers, on a launch of its own, against those of the clean base."""
+def _gate_against_base(night: Night, progress: Progress, quick: bool = False) -> list[GateResult]:
+    """The final stack's answers, on a launch of its own, against those of the clean base: all of them on the first
+    launch, one wave on each later one."""
     assert progress.reference is not None
-    results = gating.run_gate(night, progress.incumbent, progress.reference, "confirm-full", quick=False)
+    name = f"confirm-wave-{progress.launch_pair}" if quick else "confirm-full"
+    results = gating.run_gate(night, progress.incumbent, progress.reference, name, quick=quick)
     for result in results:
         night.emit("gated", Gated(result=result))
     return results

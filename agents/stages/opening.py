@@ -20,13 +20,12 @@ from agents.research.installed_vllm import read_knobs
 from agents.research.knobs import Knobs, KnobsError
 from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
-from contracts import Card, Change, EngineSpec, Hypothesis, JudgeRule, Measurement, NightConfig
+from contracts import Card, Change, EngineSpec, Hypothesis, Measurement, NightConfig
 from judge.noise import noise_floor, noise_warnings
 from judge.objective import resolve
-from judge.ratios import CannotJudge, complete, launch_pairs
+from judge.ratios import CannotJudge
+from judge.repeat import spare_launch_pairs
 from ledger.schema import Baseline, Profiled, Researched
-
-SPARE_LAUNCH_PAIRS = 2
 
 
 def preflight(night: Night, progress: Progress) -> Progress:
@@ -58,17 +57,6 @@ def baseline(night: Night, progress: Progress) -> Progress:
     if progress.launch_pair < rule.aa_launch_pairs + spare_launch_pairs(runs, rule):
         return progress.but(goto="baseline")
     return _finish_baseline(night, progress)
-
-
-def spare_launch_pairs(runs: Sequence[Measurement], rule: JudgeRule) -> int:
-    """One for each A/A launch pair that void runs have spoilt, at most SPARE_LAUNCH_PAIRS: without a noise floor there
-    is no night."""
-    begun = len({m.launch_pair for m in runs})
-    try:
-        whole = len(complete(launch_pairs(runs), rule.runs_per_launch))
-    except CannotJudge:
-        return 0  # more runs would not mend it; noise_floor() says what is wrong
-    return min(begun - whole, SPARE_LAUNCH_PAIRS)
 
 
 def _finish_baseline(night: Night, progress: Progress) -> Progress:

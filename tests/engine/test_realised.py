@@ -95,6 +95,14 @@ def test_values_that_differ(wanted: Any, got: Any) -> None:
     assert not same("anything", wanted, got)
 
 
+def test_the_sizes_of_captured_graphs_are_always_told() -> None:
+    """The token gate asks at their edges, whether or not the night sets them."""
+    compilation = {"cudagraph_capture_sizes": [1, 2, 4], "cudagraph_copy_inputs": False}
+    found = realise(spec(), LOG, {"info": {"vllm_config": {"compilation_config": compilation}}})
+    assert found["compilation.cudagraph_capture_sizes"] == [1, 2, 4]
+    assert "compilation.cudagraph_copy_inputs" not in found
+
+
 def test_cache_config_labels() -> None:
     text = '# HELP x\nvllm:cache_config_info{block_size="128",engine="0",num_gpu_blocks="364"} 1.0\n'
     assert cache_config(text) == {"block_size": "128", "engine": "0", "num_gpu_blocks": "364"}

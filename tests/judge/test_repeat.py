@@ -1,11 +1,11 @@
-"""How many A/A launch pairs a night measures before its noise floor is known."""
+"""How many launch pairs a night adds to its design where void runs have spoilt some."""
 
 from __future__ import annotations
 
 import pytest
 
-from agents.stages.opening import SPARE_LAUNCH_PAIRS, spare_launch_pairs
 from contracts import JudgeRule
+from judge.repeat import SPARE_LAUNCH_PAIRS, spare_launch_pairs
 from tests.judge.nights import changed, experiment
 
 
