@@ -143,8 +143,12 @@ class Evaluator:
 
     def _boolop(self, node: ast.BoolOp, env: dict[str, Any], depth: int) -> Any:
         stop = isinstance(node.op, ast.Or)
-        seen = [_truth(self.value(v, env, depth)) for v in node.values]
-        return stop if stop in seen else UNKNOWN if None in seen else not stop
+        held = [self.value(v, env, depth) for v in node.values]
+        seen = [_truth(v) for v in held]
+        if stop in seen:
+            first = seen.index(stop)
+            return held[first] if None not in seen[:first] else stop
+        return UNKNOWN if None in seen else held[-1]
 
     def _unaryop(self, node: ast.UnaryOp, env: dict[str, Any], depth: int) -> Any:
         inner = self.value(node.operand, env, depth)
@@ -209,10 +213,10 @@ class Evaluator:
                 # A repeated group could take for ever on a pattern that was made to; none is needed for an arch.
                 safe = len(args) == 2 and len(args[1]) <= LONGEST and not re.search(r"\)[*+{]", args[0])
                 return getattr(re, name)(*args) if safe else UNKNOWN
-        elif name in ("str", "int", "len", "bool", "tuple", "list", "set", "frozenset") and len(args) == 1:
+        elif name in ("str", "int", "float", "len", "bool", "tuple", "list", "set", "frozenset") and len(args) == 1:
             if args[0] is UNKNOWN:
                 return UNKNOWN
-            plain: dict[str, Callable[[Any], Any]] = {"str": str, "int": int, "len": len, "bool": bool}
+            plain: dict[str, Callable[[Any], Any]] = {"str": str, "int": int, "float": float, "len": len, "bool": bool}
             return plain.get(name, tuple)(args[0])
         return self.resolve(name)
 
