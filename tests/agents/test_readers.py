@@ -14,7 +14,15 @@ BUSY = {"running_mean": 3.9, "running_peak": 4, "waiting_mean": 12.1, "waiting_p
 
 
 def test_the_readers_are_found_by_their_files() -> None:
-    assert set(READERS) == {"defaults", "execution_mode", "batch_limits", "cpu_threads", "prior"}
+    assert set(READERS) == {
+        "defaults",
+        "execution_mode",
+        "batch_limits",
+        "cpu_threads",
+        "prior",
+        "arch_gates",
+        "knob_versions",
+    }
 
 
 # --- batch_limits ---
