@@ -230,8 +230,11 @@ def _plain(value: Any) -> tuple[bool, Any]:
     return False, None
 
 
-def short(node: ast.expr | None, limit: int = 160) -> str:
+def short(node: ast.AST | None, limit: int = 160) -> str:
     if node is None:
         return ""
-    text = " ".join(ast.unparse(node).split())
+    try:
+        text = " ".join(ast.unparse(node).split())
+    except RecursionError:  # thousands of operators in one expression
+        return "..."
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -269,6 +269,22 @@ def test_broken_and_odd_files_cost_a_line_each(tmp_path: Path) -> None:
     assert len(look(vllm)) == 7  # the rest is found as ever
 
 
+def test_an_expression_nested_a_thousand_deep_ends_nothing(tmp_path: Path) -> None:
+    deep = "x" + " + x" * 1500
+    ifs = "".join(f"    if a{n}:\n        return {n}\n" for n in range(1200))
+    text = f'def supports_fp8_too():\n{ifs}    return on_cdna() or {deep}\nON_LONG = {deep} or "gfx9" in arch\n'
+    assert look(tree(tmp_path, **{"deep.py": text}))[0].title.startswith("_ON_CDNA, on_cdna, supports_fp8 say yes")
+
+
+def test_a_checkouts_kernel_benchmarks_are_read_too(tmp_path: Path) -> None:
+    vllm = tree(tmp_path)
+    (tmp_path / "CMakeLists.txt").write_text("")
+    kernels = tmp_path / "benchmarks" / "kernels"
+    kernels.mkdir(parents=True)
+    (kernels / "tune.py").write_text("def space():\n    return NONKDIM if on_cdna() else []\n")
+    assert "benchmarks/kernels/tune.py:2" in places(look(vllm)[0])
+
+
 def test_without_a_sheet_or_an_amd_card_it_says_nothing(tmp_path: Path) -> None:
     vllm = tree(tmp_path)
     known = KNOBS.model_copy(update={"path": vllm})

@@ -259,7 +259,10 @@ class Evaluator:
         arguments = node.args
         free = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         known = {a: UNKNOWN for a in free if not ARCH_NAMES.fullmatch(a.lower()) and not self._capability_name(a)}
-        outcome = self._run(list(node.body), {**known, **(env or {})}, 0)
+        try:
+            outcome = self._run(list(node.body), {**known, **(env or {})}, 0)
+        except RecursionError:
+            return UNKNOWN
         return None if outcome is _FALLS else outcome
 
     def _run(self, body: list[ast.stmt], env: dict[str, Any], forks: int) -> Any:

@@ -179,7 +179,11 @@ class Live:
 
 def live(function: Function, evaluator: Evaluator) -> Iterator[Live]:
     """What the function can reach on this card: not code behind `if is_cuda()` or after an answer that is certain."""
-    yield from _walk(function, list(function.node.body), evaluator, (), {})[0]
+    try:
+        pieces = _walk(function, list(function.node.body), evaluator, (), {})[0]
+    except RecursionError:  # nested beyond what a person writes: not looked at
+        return
+    yield from pieces
 
 
 def _walk(
@@ -236,8 +240,7 @@ def uses(survey: Survey, names: frozenset[str]) -> list[Use]:
         for function in (f for fs in module.functions.values() for f in fs if f.names & names and f.name not in names):
             for piece in live(function, survey.evaluator(module)):
                 if _matters(survey, module, piece, names):
-                    text = short(piece.node if isinstance(piece.node, ast.expr) else None, 120)
-                    row = text or " ".join(ast.unparse(piece.node).split())[:120]
+                    row = short(piece.node, 120)
                     found.append(Use(f"{module.file}:{piece.line}", function.title, row, 1))
                     callers.add(function.name)
     return found + _callers(survey, callers)
@@ -256,9 +259,14 @@ def _matters(survey: Survey, module: Module, piece: Live, names: frozenset[str])
     return yes is UNKNOWN or no is UNKNOWN or yes != no
 
 
-def reachable(node: ast.AST, evaluator: Evaluator, env: dict[str, Any]) -> Iterator[ast.expr]:
+MOST_NESTED = 100  # parts of an expression inside each other; deeper ones are not looked at
+
+
+def reachable(node: ast.AST, evaluator: Evaluator, env: dict[str, Any], depth: int = 0) -> Iterator[ast.expr]:
     """The names, attributes and calls, comparisons of a piece of code, without what `and`, `or` and `x if y else z`
     certainly skip."""
+    if depth > MOST_NESTED:
+        return
     parts: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.BoolOp):
         stop = isinstance(node.op, ast.Or)
@@ -269,7 +277,7 @@ def reachable(node: ast.AST, evaluator: Evaluator, env: dict[str, Any]) -> Itera
     if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Compare):
         yield node
     for part in parts:
-        yield from reachable(part, evaluator, env)
+        yield from reachable(part, evaluator, env, depth + 1)
 
 
 MOST_CALLERS = 4  # places shown of one function that relies on a gate
@@ -297,7 +305,9 @@ def _callers(survey: Survey, names: set[str]) -> list[Use]:
 def units_around(piece: Live) -> frozenset[str]:
     """Units that a piece of code is about: its own words, the tests around it, its function's name."""
     node = piece.node
-    own = ast.unparse(node) if isinstance(node, ast.expr | ast.Return | ast.Assign) else ""
+    value = node if isinstance(node, ast.expr) else node.value if isinstance(node, ast.Return | ast.Assign) else None
+    targets = [short(t) for t in node.targets] if isinstance(node, ast.Assign) else []
+    own = " ".join((*targets, short(value, 2000)))
     return mentioned(" ".join((own, *piece.around, piece.function.name)))
 
 
