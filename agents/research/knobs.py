@@ -33,6 +33,14 @@ class Knob(Frozen):
     source: str = ""  # file:line inside the vllm folder
 
 
+class Deprecated(Frozen):
+    """What a knob's own help says of its end."""
+
+    says: str
+    source: str  # file:line inside the vllm folder
+    gone_in: str = ""  # "0.34.0"; "" where no version is named
+
+
 class Knobs(Frozen):
     """All knobs of one installed version."""
 
@@ -43,6 +51,7 @@ class Knobs(Frozen):
     env: dict[str, Knob] = {}
     compilation: dict[str, Knob] = {}
     flag_keys: dict[str, tuple[str, ...]] = {}  # of flags that take a configuration as JSON: the keys it has
+    deprecated: dict[str, Deprecated] = {}  # "device", "kernel-config.ir_op_priority", "compilation-config.x", "VLLM_X"
 
     def of(self, lever: Lever) -> Mapping[str, Knob]:
         return {Lever.ENGINE_FLAG: self.flags, Lever.ENVIRONMENT: self.env, Lever.COMPILATION: self.compilation}[lever]

@@ -56,6 +56,17 @@ class SourceTree:
         self._fields[name] = found
         return found
 
+    def help_of(self, name: str, field_name: str, depth: int = 0) -> str:
+        """The text in quotes that follows a field of a class or of its bases; "" where there is none."""
+        if name not in self.classes or depth > 8:
+            return ""
+        _, node = self.classes[name]
+        for item, after in zip(node.body, node.body[1:], strict=False):
+            if isinstance(item, ast.AnnAssign) and last_name(item.target) == field_name:
+                held = after.value if isinstance(after, ast.Expr) else None
+                return held.value if isinstance(held, ast.Constant) and isinstance(held.value, str) else ""
+        return next((text for base in node.bases if (text := self.help_of(last_name(base), field_name, depth + 1))), "")
+
     # --- types ---
 
     def types(self, node: ast.expr | None, depth: int = 0) -> Iterator[tuple[str, ast.expr | None]]:
@@ -219,8 +230,11 @@ def _plain(value: Any) -> tuple[bool, Any]:
     return False, None
 
 
-def short(node: ast.expr | None, limit: int = 160) -> str:
+def short(node: ast.AST | None, limit: int = 160) -> str:
     if node is None:
         return ""
-    text = " ".join(ast.unparse(node).split())
+    try:
+        text = " ".join(ast.unparse(node).split())
+    except RecursionError:  # thousands of operators in one expression
+        return "..."
     return text if len(text) <= limit else text[: limit - 3] + "..."

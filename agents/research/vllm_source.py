@@ -9,12 +9,14 @@ TYPE_CHECKING, their types and defaults. A file that does not parse costs its ow
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.research.knobs import Knob, Knobs, KnobsError
+from agents.research.gates.evaluate import UNKNOWN, Evaluator
+from agents.research.knobs import Deprecated, Knob, Knobs, KnobsError
 from agents.research.source_tree import SourceTree, last_name, short
 
 
@@ -31,23 +33,55 @@ def knobs_from_source(package: Path) -> Knobs:
         tree = source.parse(path)
         if tree is not None:
             more = _flags(source, tree, path.relative_to(package).as_posix())
-            found = _Flags(more.knobs | found.knobs, more.aliases | found.aliases, found.owners)
+            found = _Flags(
+                more.knobs | found.knobs, more.aliases | found.aliases, found.owners, more.deprecated | found.deprecated
+            )
     for name in [n for n in source.classes if n.endswith("FrontendArgs")]:
         for key, (where, node) in source.fields(name).items():
             dashed = key.replace("_", "-")
             found.knobs.setdefault(dashed, source.knob(dashed, node.annotation, node.value, where))
+    env, env_deprecated = _environment(source, package / "envs.py")
     return Knobs(
         version=_version(package),
         path=str(package),
         flags=found.knobs,
         aliases=found.aliases,
-        env=_environment(source, package / "envs.py"),
+        env=env,
         compilation={
             key: source.knob(key, node.annotation, node.value, where)
             for key, (where, node) in source.fields("CompilationConfig").items()
         },
         flag_keys={flag: tuple(source.fields(owner)) for flag, owner in found.owners.items() if source.fields(owner)},
+        deprecated=_inside(source, found.owners) | found.deprecated | env_deprecated,
     )
+
+
+def _inside(source: SourceTree, owners: dict[str, str]) -> dict[str, Deprecated]:
+    """Of the keys of JSON flags: "kernel-config.ir_op_priority"."""
+    found = {}
+    for flag, owner in owners.items():
+        for key, (where, _) in source.fields(owner).items():
+            said = _deprecated(source.help_of(owner, key), where)
+            if said:
+                found[f"{flag}.{key}"] = said
+    return found
+
+
+# "Deprecated: ...", "is deprecated", "will be removed in v0.35.0"; not "whether to allow deprecated methods".
+_ENDS = re.compile(r"(?im)^\W*deprecated\b|\b(is|are|been) deprecated\b|\b(will|to) be removed in (v\d|a future)")
+_GONE_IN = re.compile(r"removed\s+in\s+v?(?:ersion )?(\d+\.\d+(?:\.\d+)?)")
+
+
+def _deprecated(text: str, where: str) -> Deprecated | None:
+    """The sentences of a help text that tell of the knob's end, or None."""
+    plain = " ".join(text.split())
+    if not (_ENDS.search(text) or _ENDS.search(plain)):
+        return None
+    telling = [
+        s for s in re.split(r"(?<=[.!?])\s+(?=[A-Z`])", plain) if re.search(r"deprecat|removed", s, re.IGNORECASE)
+    ]
+    gone = _GONE_IN.search(plain)
+    return Deprecated(says=" ".join(telling)[:300], source=where, gone_in=gone[1] if gone else "")
 
 
 @dataclass
@@ -57,6 +91,7 @@ class _Flags:
     knobs: dict[str, Knob] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)  # of JSON flags: the class that reads the JSON
+    deprecated: dict[str, Deprecated] = field(default_factory=dict)
 
 
 def _flags(source: SourceTree, tree: ast.Module, file: str) -> _Flags:
@@ -70,15 +105,20 @@ def _flags(source: SourceTree, tree: ast.Module, file: str) -> _Flags:
         if last_name(call.func) != "add_argument" or not long:
             continue
         name = long[0]
-        knob = Knob(name=name, source=f"{file}:{call.lineno}")
+        knob, told = Knob(name=name, source=f"{file}:{call.lineno}"), ""
         fed = _fed_from(call, kwargs_class)
         if fed and fed[1] in source.fields(fed[0]):
             spot, node = source.fields(fed[0])[fed[1]]
+            told = source.help_of(*fed)
             knob = source.knob(name, node.annotation, node.value, spot)
             for class_name, _ in source.types(node.annotation):
                 if class_name in source.classes and source.is_dataclass(class_name):
                     found.owners[name] = class_name
-        knob = _explicit(source, knob, {k.arg: k.value for k in call.keywords if k.arg} | _inline(call))
+        given = {k.arg: k.value for k in call.keywords if k.arg} | _inline(call)
+        knob = _explicit(source, knob, given)
+        said = _deprecated(str(source.value(given.get("help"))[1] or told), knob.source)
+        if said:
+            found.deprecated.setdefault(name, said)
         own = own_defaults.get(name.replace("-", "_"))
         if own and not knob.default_known:  # what EngineArgs itself says, where the class does not say it plainly
             known, value = source.value(own[1].value)
@@ -147,10 +187,13 @@ def _explicit(source: SourceTree, knob: Knob, given: dict[str, ast.expr]) -> Kno
     return knob.model_copy(update=update)
 
 
-def _environment(source: SourceTree, path: Path) -> dict[str, Knob]:
+def _environment(source: SourceTree, path: Path) -> tuple[dict[str, Knob], dict[str, Deprecated]]:
+    """The variables, and what comments right above them in the table say of their end."""
     tree = source.parse(path)
     if tree is None:
-        return {}
+        return {}, {}
+    rows = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    deprecated: dict[str, Deprecated] = {}
     declared = {
         node.target.id: node
         for block in tree.body
@@ -170,8 +213,52 @@ def _environment(source: SourceTree, path: Path) -> dict[str, Knob]:
                 node = declared.get(key.value)
                 where = f"envs.py:{key.lineno}"
                 knob = source.knob(key.value, node.annotation if node else None, node.value if node else None, where)
+                held = _without_it(key.value, getter)
+                if held is not UNKNOWN:  # what the table really answers; the declaration is for type checkers
+                    known = {"default": held, "default_known": True, "default_text": repr(held)}
+                    knob = knob.model_copy(update=known | {"optional": knob.optional or held is None})
                 found[key.value] = knob.model_copy(update={"default_text": knob.default_text or short(getter)})
-    return found
+                said = _deprecated(_comment_above(rows, key.lineno), where)
+                if said:
+                    deprecated[key.value] = said
+    return found, deprecated
+
+
+def _without_it(name: str, getter: ast.expr) -> Any:
+    """What `lambda: int(os.getenv("X", "60"))` answers where X is not set, or UNKNOWN."""
+    if not isinstance(getter, ast.Lambda):
+        return UNKNOWN
+    asks = [c for c in ast.walk(getter.body) if isinstance(c, ast.Call) and _asks_environment(c)]
+    if not asks or any(not c.args or not isinstance(c.args[0], ast.Constant) or c.args[0].value != name for c in asks):
+        return UNKNOWN  # another variable decides too
+    defaults = [Evaluator("").value(c.args[1]) if len(c.args) > 1 else None for c in asks]
+    if any(d is UNKNOWN or d != defaults[0] for d in defaults):
+        return UNKNOWN
+    without = _Put(defaults[0]).visit(copy.deepcopy(getter.body))
+    held = Evaluator("").value(without)
+    return held if held is None or isinstance(held, bool | int | float | str) else UNKNOWN
+
+
+class _Put(ast.NodeTransformer):
+    """Every question to the environment replaced by a value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return ast.Constant(self.value) if _asks_environment(node) else self.generic_visit(node)
+
+
+def _asks_environment(call: ast.Call) -> bool:
+    return ast.unparse(call.func) in ("os.getenv", "os.environ.get", "environ.get", "getenv")
+
+
+def _comment_above(rows: list[str], line: int) -> str:
+    """The comment lines that end right above line number `line`."""
+    first = line - 1
+    while first > 0 and rows[first - 1].lstrip().startswith("#"):
+        first -= 1
+    return "\n".join(row.strip().lstrip("# ") for row in rows[first : line - 1])
 
 
 def _version(package: Path) -> str:

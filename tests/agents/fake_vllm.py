@@ -31,6 +31,7 @@ class ModelConfig:
 class SchedulerConfig:
     DEFAULT_MAX_NUM_SEQS: ClassVar[int] = 128
     max_num_seqs: int = Field(default=128, ge=1)
+    '''How many sequences run at a time. A limit of 1 is not deprecated.'''
     policy: "SchedulerPolicy" = "fcfs"
 SchedulerPolicy = Literal["fcfs", "priority"]
 """,
@@ -40,16 +41,21 @@ class CompilationMode(enum.IntEnum):
 @config
 class PassConfig:
     fuse_norm_quant: bool = Field(default=None)
+    '''Whether to fuse. It was once called by a deprecated name.'''
 @config
 class CompilationConfig:
     mode: CompilationMode = Field(default=None)
     cudagraph_capture_sizes: list[int] | None = None
+    '''Deprecated: sizes are found by
+    themselves, and this option will be removed in
+    v10.0. Until then it works.'''
     inductor_passes: dict[str, str] = field(default_factory=dict)
     pass_config: PassConfig = field(default_factory=PassConfig)
     static_forward_context: dict[str, Any] = field(default_factory=dict, init=False)
 """,
     "engine/__init__.py": "",
     "engine/arg_utils.py": """
+_OLD = ("--old-switch is deprecated and has no effect. " "It will be removed in v9.8.0.")
 @dataclass
 class EngineArgs:
     max_num_seqs: int | None = None
@@ -68,7 +74,7 @@ class EngineArgs:
         group.add_argument("--moe-backend", **moe)
         compilation = get_kwargs(VllmConfig)["compilation_config"]
         group.add_argument("--compilation-config", "-cc", **compilation)
-        group.add_argument("--old-switch", action="store_true")
+        group.add_argument("--old-switch", action="store_true", help=_OLD)
         parser.add_argument(some_variable, help="not a literal")
 """,
     "config/vllm.py": """
@@ -87,9 +93,16 @@ class FrontendArgs:
 if TYPE_CHECKING:
     VLLM_CPU_KVCACHE_SPACE: int | None = 0
     VLLM_ROCM_USE_AITER: bool = False
+    VLLM_CACHE_MB: int = 0
+    VLLM_DERIVED: str = "declared"
 environment_variables: dict[str, Callable[[], Any]] = {
     "VLLM_CPU_KVCACHE_SPACE": lambda: int(os.getenv("VLLM_CPU_KVCACHE_SPACE", "0")),
     "VLLM_ROCM_USE_AITER": lambda: os.getenv("VLLM_ROCM_USE_AITER", "0") == "1",
+    "VLLM_CACHE_MB": lambda: int(os.environ.get("VLLM_CACHE_MB", "512")),
+    # Deprecated: use VLLM_UNTYPED. It will be removed in v9.9.
+    "VLLM_DERIVED": lambda: os.getenv("VLLM_DERIVED", root() + "/x"),
+    "VLLM_CHOICE": lambda: {"1": True}.get(os.getenv("VLLM_CHOICE", "")),
+    "VLLM_NAMED": lambda: os.getenv("VLLM_NAMED", "").lower() or "13.0",
     "VLLM_UNTYPED": lambda: os.getenv("VLLM_UNTYPED", "x"),
 }
 """,

@@ -59,8 +59,31 @@ def test_environment(package: Path) -> None:
     env = knobs_from_source(package).env
     assert (env["VLLM_CPU_KVCACHE_SPACE"].kind, env["VLLM_CPU_KVCACHE_SPACE"].default) == ("int", 0)
     assert env["VLLM_ROCM_USE_AITER"].kind == "bool"
-    assert not env["VLLM_UNTYPED"].default_known
-    assert "os.getenv('VLLM_UNTYPED', 'x')" in env["VLLM_UNTYPED"].default_text
+    assert env["VLLM_UNTYPED"].default == "x"  # read from the getter, where nothing is declared
+
+
+def test_a_variables_default_is_what_its_getter_answers(package: Path) -> None:
+    """What is declared is for type checkers: vLLM 0.33.0 declares VLLM_XGRAMMAR_CACHE_MB 0 and its getter says 512."""
+    env = knobs_from_source(package).env
+    assert (env["VLLM_CACHE_MB"].kind, env["VLLM_CACHE_MB"].default) == ("int", 512)
+    assert env["VLLM_ROCM_USE_AITER"].default is False
+    assert env["VLLM_DERIVED"].default == "declared"  # a getter that computes: the declaration is the best there is
+    assert (env["VLLM_CHOICE"].default_known, env["VLLM_CHOICE"].default) == (True, None)
+    assert env["VLLM_NAMED"].default == "13.0"
+
+
+def test_knobs_that_say_they_will_go(package: Path) -> None:
+    gone = knobs_from_source(package).deprecated
+    assert {name: d.gone_in for name, d in gone.items()} == {
+        "compilation-config.cudagraph_capture_sizes": "10.0",
+        "old-switch": "9.8.0",
+        "VLLM_DERIVED": "9.9",
+    }
+    assert gone["compilation-config.cudagraph_capture_sizes"].says == (
+        "Deprecated: sizes are found by themselves, and this option will be removed in v10.0."
+    )
+    assert gone["old-switch"].says.startswith("--old-switch is deprecated and has no effect.")
+    assert gone["VLLM_DERIVED"].source.startswith("envs.py:")
 
 
 def test_a_file_that_does_not_parse_costs_its_own_knobs_only(tmp_path: Path) -> None:
