@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms
 from agents.research.rank import reader_names
-from agents.research.readers import READERS
+from agents.research.readers import READERS, known_priors
 from agents.tuning.static_check import static_check
 from contracts import Frozen, Hypothesis
 
@@ -116,11 +116,15 @@ def score(finding: Finding) -> float:
 
 
 def order(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """By kind, then by score; of equals the lower risk, then by reader and title, and the later one says so."""
+    """By kind, then by score; of equals the lower risk, then what was read here before what is known from elsewhere,
+    then by reader and title; of two opportunities with one score the later one says so."""
     risks = ("low", "medium", "high")
-    ranked = sorted(
-        found, key=lambda f: (_KINDS.index(f.kind), -round(score(f), 6), risks.index(f.risk), f.reader, f.title)
-    )
+
+    def place(f: Finding) -> tuple[object, ...]:
+        elsewhere = f.reader == known_priors.NAME
+        return (_KINDS.index(f.kind), -round(score(f), 6), risks.index(f.risk), elsewhere, f.reader, f.title)
+
+    ranked = sorted(found, key=place)
     out: list[Finding] = []
     for finding in ranked:
         if out and finding.kind == out[-1].kind == "opportunity" and math.isclose(score(finding), score(out[-1])):
