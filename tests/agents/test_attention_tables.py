@@ -296,6 +296,17 @@ def test_a_table_of_another_layout_is_a_fact(tmp_path: Path) -> None:
     assert found.kind == "fact" and "no schema" in found.title
 
 
+def test_tables_that_the_engine_never_reads_on_this_card(tmp_path: Path) -> None:
+    subject = night(tmp_path)
+    platform = tmp_path / "vllm/platforms/rocm.py"
+    platform.parent.mkdir()
+    platform.write_text("def get_cdna_version():\n    if on_gfx942():\n        return 3\n    return 0\n")
+    (only,) = look(subject)
+    assert only.kind == "fact"
+    assert only.title == f"vLLM {KNOBS.version} never calls AITER on gfx950: its attention tiles do not matter"
+    assert only.evidence[0].detail == "get_cdna_version() answers 0; AITER is used from 3 on"
+
+
 def test_nothing_is_said_without_an_amd_card_a_model_or_an_aiter(tmp_path: Path) -> None:
     good = night(tmp_path)
     assert look(dossier(model=good.model, aiter=good.aiter)) == []  # a CPU
