@@ -5,7 +5,8 @@
   int of such a value; one branch of `a if c else b`.
 - POWERS (about the logarithm as many): next_power_of_2, bit_length or a shift of such a value.
 - FIXED: everything else. A comparison has two values; `% constant` has few; what another function returns (a table
-  entry, a configuration) is taken for fixed. Limits that a server sets once (max_num_seqs, max_model_len) are fixed.
+  entry, a configuration) is taken for fixed. So are limits that a server sets once (max_num_seqs, max_model_len) and
+  query_len in the singular, which decoding kernels use for one plus the drafted tokens.
 
 A name that is assigned in several places takes the most that any of them gives.
 """
@@ -27,7 +28,7 @@ class Vary(IntEnum):
 
 _NAMES = re.compile(
     r"(?:total_|cur_|current_)?(?:num_|n_)?(?:actual_)?(?:input_|prefill_|decode_|padded_|valid_)?"
-    r"(?:tokens|seqs|reqs|requests|batch|batch_size|bs|bsz|seq_?lens?|seqlens?|query_?lens?|q_?lens?|kv_?lens?|"
+    r"(?:tokens|seqs|reqs|requests|batch|batch_size|bs|bsz|seq_?lens?|seqlens?|query_lens|q_lens|kv_?lens?|"
     r"ctx_?lens?|context_?lens?|prefix_?lens?|num_rows|n_rows|token_num|token_count|m)"
     r"|max_(?:seq|query|ctx|context|prefix|kv|q|k|input)_?len(?:gth)?s?(?:_[qk])?|max_seqlens?_?(?:q|k|kv)?"
     r"|seq(?:_?len)?s?_[qk]v?|cu_seq_?lens?(?:_[qkv]+)?|(?:num_|n_)tokens_\w+|M"
@@ -36,8 +37,13 @@ _FIXED_NAMES = re.compile(r"max_num_\w+|max_model_len|num_tokens_per_\w+|tokens_
 _ACTIVATIONS = re.compile(
     r"x\d?|a|q|k|v|o|y|out|outputs?|inputs?|inp|hidden(?:_states)?|query|key|value|qkv|logits|probs|gates?|gating_output|"
     r"router_logits|topk_(?:ids|weights|indices)|(?:input|token|draft|target|expert)_(?:ids|tokens|probs|logits)|"
-    r"positions|slot_mapping|block_tables?|(?:\w+_)?seq_?lens?|(?:cu_)?seqlens?\w*|cu_num_\w+|\w+_(?:states|tokens)|"
+    r"positions|slot_mapping|block_tables?|(?:\w+_)?seq_?lens?|(?:cu_)?seqlens?\w*|cu_num_\w+|hidden_states|\w+_tokens|"
     r"x_\w+|q_\w+|query_\w+|residual|attn_output|req_\w+"
+)
+# The first size of a tensor that lies the other way round, by what it is unpacked into.
+_WIDTHS = re.compile(
+    r"_|[dckne]|[a-z]?h|(?:\w+_)?(?:dims?|heads?|hidden|channels|size|width|groups|experts|lines|blocks|pages|splits?\w*)|"
+    r"\w*(?:split|head|dim)\w*"
 )
 # Weights and caches carry activation-like names too.
 _NOT_ACTIVATIONS = re.compile(r"\w*(?:cache|weight|scale|bias|proj|lora|buffer|pool)\w*")
@@ -67,9 +73,7 @@ class Flow:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     self._bind(target, node.value)
-            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-                self._bind(node.target, node.value)
-            elif isinstance(node, ast.AugAssign):
+            elif isinstance(node, ast.AnnAssign | ast.NamedExpr | ast.AugAssign) and node.value is not None:
                 self._bind(node.target, node.value)
         self._known: dict[str, Vary] = {}
         self._open: set[str] = set()
@@ -84,7 +88,7 @@ class Flow:
             elif _is_shape(value):
                 for index, part in enumerate(target.elts):
                     if isinstance(part, ast.Name):
-                        first = index == 0 and _activation(value)
+                        first = index == 0 and _activation(value) and not _WIDTHS.fullmatch(part.id.lower())
                         self.unpacked[part.id] = Vary.EACH if first or named(part.id) else Vary.FIXED
                     if isinstance(part, ast.Starred):
                         break  # what follows counts from the end: a width
@@ -107,6 +111,8 @@ class Flow:
             found = max(found, self.unpacked[name])
         elif not held and named(name):
             found = Vary.EACH
+        if any(_rounds_itself(name, value) for value in held):  # size = next_power_of_2(size)
+            found = min(found, Vary.POWERS)
         self._open.discard(name)
         self._known[name] = found
         return found
@@ -179,11 +185,11 @@ class Flow:
         if isinstance(node, ast.Name):
             held = self.assigned.get(node.id)
             if held and node.id not in self.given:
-                varying = max(held, key=lambda value: self.of(value))
+                varying = max(reversed(held), key=lambda value: self.of(value))
                 return inner(varying)
             return batch if self.of_name(node.id) else 64
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value in (args or {}):
-            return (args or {})[str(node.slice.value)]
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            return (args or {}).get(str(node.slice.value), batch if self.of(node) else 64)
         if isinstance(node, ast.BinOp):
             return _arithmetic(node.op, inner(node.left), inner(node.right))
         if isinstance(node, ast.IfExp):
@@ -214,6 +220,13 @@ def _arithmetic(op: ast.operator, left: int, right: int) -> int:
     if isinstance(op, ast.LShift):
         return 1 << min(40, max(0, right))
     return left if not isinstance(op, ast.Pow) else int(math.pow(left, min(8, abs(right))))
+
+
+def _rounds_itself(name: str, value: ast.expr) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+    return called in _POWERS and any(isinstance(n, ast.Name) and n.id == name for a in value.args for n in ast.walk(a))
 
 
 def _is_shape(node: ast.expr) -> bool:

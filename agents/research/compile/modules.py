@@ -48,8 +48,8 @@ class Sources:
             self._modules[path] = self._parse(path)
         return self._modules[path]
 
-    def files(self, *needs: bytes) -> Iterator[Path]:
-        """Python files that hold one of `needs`, sorted; links to folders are not followed."""
+    def files(self, word: bytes) -> Iterator[tuple[Path, bytes]]:
+        """Python files that hold `word`, and their text, sorted; links to folders are not followed."""
         count = 0
         for folder, folders, names in os.walk(self.root):
             folders.sort()
@@ -62,8 +62,8 @@ class Sources:
                     return
                 path = Path(folder) / name
                 raw = self._bytes(path)
-                if raw is not None and any(need in raw for need in needs):
-                    yield path
+                if raw is not None and word in raw:
+                    yield path, raw
 
     def where(self, path: Path) -> str:
         return path.relative_to(self.root.parent).as_posix()

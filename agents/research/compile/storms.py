@@ -4,7 +4,9 @@ batch or a length, and autotuners that tune again for each. Read from the call s
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from agents.research.compile.evidence import Job
@@ -12,8 +14,15 @@ from agents.research.compile.extract import heuristics_of, is_constexpr, jit_dec
 from agents.research.compile.flow import Flow, Vary
 from agents.research.compile.modules import Module, Sources
 
-# What a server's steps bring: 16 sizes, the special value 1, multiples of 16 and others.
-BATCHES = (1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 48, 64, 100, 128, 200)
+# What a server's steps bring, in sequences or tokens: 16 sizes, with the special value 1, multiples of 16 and others.
+BATCHES = (1, 2, 3, 5, 8, 16, 24, 48, 64, 100, 128, 200, 333, 512, 1000, 2048)
+FEW = 4  # variants over BATCHES that are taken for a handful, not for a storm
+
+
+How = Literal["constexpr", "heuristic", "autotune key"]
+_LAUNCH = re.compile(rb"\b([A-Za-z_]\w*)\[[^\[\]]{1,160}\]\(")  # kernel[grid](
+_DEFINED = re.compile(rb"^[ \t]*def (\w+)\(", re.MULTILINE)
+_TRAINING = re.compile(r"bwd|backward|_dq|_dkdv")  # no server runs these
 
 
 @dataclass(frozen=True)
@@ -23,39 +32,54 @@ class Storm:
     kernel: str
     kernel_at: str  # file:line of its definition
     parameter: str
-    how: Literal["constexpr", "heuristic", "autotune key"]
+    how: How
     vary: Vary
     call_at: str  # file:line
     expression: str  # what is passed, or the heuristic
     values: tuple[int, ...]  # for BATCHES
-    module: Module
-    node: ast.FunctionDef
+    module: Module = field(compare=False)
+    node: ast.FunctionDef = field(compare=False)
 
 
 def storms(sources: Sources) -> list[Storm]:
     """Of all call sites in the tree whose kernel is found in it; one for each (kernel, parameter), the worst."""
     worst: dict[tuple[str, str], Storm] = {}
-    for path in sources.files(b"]("):
+    for path, lines in _launching(sources):
         module = sources.module(path)
-        for function in _outermost(module.tree) if module else ():
-            calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)]
-            flow = Flow(function) if calls else None
-            for call in calls:
-                assert module is not None and flow is not None
-                for storm in _of_call(sources, module, flow, call):
-                    key = (storm.kernel_at, storm.parameter)
-                    if key not in worst or storm.vary > worst[key].vary:
-                        worst[key] = storm
+        for function in _outermost(module.tree, lines) if module else ():
+            flow = Flow(function)
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Subscript):
+                    assert module is not None
+                    for storm in _of_call(sources, module, flow, call):
+                        key = (storm.kernel_at, storm.parameter)
+                        if key not in worst or storm.vary > worst[key].vary:
+                            worst[key] = storm
     return sorted(worst.values(), key=lambda s: (-s.vary, -len(set(s.values)), s.kernel_at, s.parameter))
 
 
-def _outermost(tree: ast.Module) -> list[ast.FunctionDef]:
+def _launching(sources: Sources) -> list[tuple[Path, list[int]]]:
+    """Files that launch a function of a file with jit functions, and the lines where. From the text: parsing all of
+    vLLM's files would take most of the time."""
+    texts = list(sources.files(b"triton"))
+    defined = {name for _, raw in texts if b".jit" in raw for name in _DEFINED.findall(raw)}
+    found = []
+    for path, raw in texts:
+        hits = [m for m in _LAUNCH.finditer(raw) if m.group(1) in defined]
+        if hits:
+            found.append((path, [raw.count(b"\n", 0, m.start()) + 1 for m in hits]))
+    return found
+
+
+def _outermost(tree: ast.Module, lines: list[int]) -> list[ast.FunctionDef]:
+    """Functions and methods that are not jit functions and hold one of the lines."""
     found: list[ast.FunctionDef] = []
     todo: list[ast.AST] = list(tree.body)
     while todo:
         node = todo.pop()
         if isinstance(node, ast.FunctionDef):
-            if jit_decorator(node) is None:
+            last = node.end_lineno or node.lineno
+            if any(node.lineno <= line <= last for line in lines) and jit_decorator(node) is None:
                 found.append(node)
         elif isinstance(node, ast.ClassDef | ast.If | ast.Try | ast.With):
             todo.extend(ast.iter_child_nodes(node))
@@ -68,7 +92,7 @@ def _of_call(sources: Sources, module: Module, flow: Flow, call: ast.Call) -> li
         return []
     found = sources.find(module, call.func.value.id)
     home, node = (found[0], found[0].functions.get(found[1])) if found else (None, None)
-    if home is None or node is None or jit_decorator(node) is None:
+    if home is None or node is None or jit_decorator(node) is None or _TRAINING.search(node.name):
         return []
     arguments = parameters(node)
     passed: dict[str, ast.expr] = {}
@@ -79,20 +103,21 @@ def _of_call(sources: Sources, module: Module, flow: Flow, call: ast.Call) -> li
     passed |= {k.arg: k.value for k in call.keywords if k.arg is not None}
     vary = {name: flow.of(value) for name, value in passed.items()}
     call_at = f"{module.where}:{call.lineno}"
-    storms_here: list[Storm] = []
+    found_here: list[Storm] = []
 
-    def add(name: str, how: Literal["constexpr", "heuristic", "autotune key"], level: Vary, text: str, values: list[int]) -> None:
-        if level > Vary.FIXED and (how != "autotune key" or level == Vary.EACH):
-            at = f"{home.where}:{node.lineno}"
-            storms_here.append(
-                Storm(node.name, at, name, how, level, call_at, text, tuple(values), home, node)
-            )
+    def add(name: str, how: How, level: Vary, text: str, values: list[int]) -> None:
+        different = len(set(values))
+        if level == Vary.FIXED or different == 1 or (how == "autotune key" and level != Vary.EACH):
+            return
+        level = Vary.POWERS if different <= FEW else level
+        at = f"{home.where}:{node.lineno}"
+        found_here.append(Storm(node.name, at, name, how, level, call_at, text, tuple(values), home, node))
 
     for argument in arguments:
-        value = passed.get(argument.arg)
-        if value is not None and is_constexpr(argument):
-            values = [flow.sample(value, batch) for batch in BATCHES]
-            add(argument.arg, "constexpr", vary[argument.arg], ast.unparse(value), values)
+        if argument.arg in passed and is_constexpr(argument):
+            expression = passed[argument.arg]
+            values = [flow.sample(expression, batch) for batch in BATCHES]
+            add(argument.arg, "constexpr", vary[argument.arg], ast.unparse(expression), values)
     for name, function in heuristics_of(node).items():
         inner = Flow(function, vary)
         values = []
@@ -104,7 +129,7 @@ def _of_call(sources: Sources, module: Module, flow: Flow, call: ast.Call) -> li
         if name in passed:
             values = [flow.sample(passed[name], batch) for batch in BATCHES]
             add(name, "autotune key", vary[name], ast.unparse(passed[name]), values)
-    return storms_here
+    return found_here
 
 
 def _autotune_key(node: ast.FunctionDef) -> list[str]:
@@ -128,8 +153,7 @@ def count_job(storm: Storm, arch: str, as_: Literal["constexpr", "run time", "no
     held = ", ".join(f"{n}: tl.constexpr" if n in constexprs else n for n in names)
     option = f"(do_not_specialize=[{storm.parameter!r}])" if as_ == "not specialised" else ""
     source = (
-        "import triton\nimport triton.language as tl\n\n\n"
-        f"@triton.jit{option}\ndef {storm.kernel}({held}):\n    pass\n"
+        f"import triton\nimport triton.language as tl\n\n\n@triton.jit{option}\ndef {storm.kernel}({held}):\n    pass\n"
     )
     launches = tuple({**dict.fromkeys(names, 64), storm.parameter: value} for value in storm.values)
     return Job(kind="count", source=source, kernel=storm.kernel, arch=arch, launches=launches)
