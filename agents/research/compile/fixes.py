@@ -176,7 +176,8 @@ def diff(module: Module, node: ast.FunctionDef, names: list[str]) -> str:
     else:
         held = next((k.value for k in decorator.keywords if k.arg == "do_not_specialize"), None)
         if isinstance(held, ast.List) and held.elts:
-            _replace(lines, held.elts[-1], f"{ast.unparse(held.elts[-1])}, {named}")
+            text = ast.get_source_segment(module.text, held.elts[-1]) or ast.unparse(held.elts[-1])
+            _replace(lines, held.elts[-1], f"{text}, {named}")
         elif decorator.keywords:
             last = decorator.keywords[-1].value
             text = ast.get_source_segment(module.text, last) or ast.unparse(last)

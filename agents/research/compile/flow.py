@@ -89,7 +89,8 @@ class Flow:
                 for index, part in enumerate(target.elts):
                     if isinstance(part, ast.Name):
                         first = index == 0 and _activation(value) and not _WIDTHS.fullmatch(part.id.lower())
-                        self.unpacked[part.id] = Vary.EACH if first or named(part.id) else Vary.FIXED
+                        inner = named(part.id) and (part.id != "M" or index < len(target.elts) - 1)
+                        self.unpacked[part.id] = Vary.EACH if first or inner else Vary.FIXED
                     if isinstance(part, ast.Starred):
                         break  # what follows counts from the end: a width
             else:
@@ -106,6 +107,8 @@ class Flow:
             return Vary.FIXED
         self._open.add(name)
         held = self.assigned.get(name, [])
+        if _WIDTHS.fullmatch(name.lower()):  # dim = x.size(0): that tensor lies the other way round
+            held = [value for value in held if not _first_size(value)]
         found = max((self.of(value) for value in held), default=Vary.FIXED)
         if name in self.unpacked:
             found = max(found, self.unpacked[name])
@@ -227,6 +230,10 @@ def _rounds_itself(name: str, value: ast.expr) -> bool:
         return False
     called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
     return called in _POWERS and any(isinstance(n, ast.Name) and n.id == name for a in value.args for n in ast.walk(a))
+
+
+def _first_size(node: ast.expr) -> bool:
+    return _is_shape(node) or (isinstance(node, ast.Subscript) and _is_shape(node.value))
 
 
 def _is_shape(node: ast.expr) -> bool:

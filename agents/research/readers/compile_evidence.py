@@ -25,6 +25,7 @@ from contracts import Evidence
 
 NAME = "compile_evidence"
 MAX_COMPILES = 24  # 1 to 2 s of one processor each for this kernel
+EACH_S = 8.0  # of a processor; one that takes longer is told as a hang
 MOST_TOKENS = 8192  # of one step, where the engine's limit is not set; a larger M falls on the same rows
 
 
@@ -99,7 +100,7 @@ def _findings(dossier: Dossier, toolchain: Toolchain, kernel: Kernel, rows: list
     assert dossier.model is not None
     arch, dtype = dossier.card.arch, dossier.model.dtype
     routes = gemm_rows.vllm_routes(Sources(Path(dossier.knobs.path)))
-    results = run_jobs(toolchain, [gemm_rows.job(kernel, row, arch, dtype) for row in rows], cache)
+    results = run_jobs(toolchain, [gemm_rows.job(kernel, row, arch, dtype) for row in rows], cache, EACH_S)
     found, fine = [], []
     for row, result in zip(rows, results, strict=True):
         evidence = _evidence(row, kernel, result, toolchain, arch)
@@ -168,7 +169,7 @@ def _too_much_lds(
     assert dossier.model is not None
     tries = gemm_rows.smaller(row.entry)
     jobs = [gemm_rows.job(kernel, row, one.arch, dossier.model.dtype, entry) for entry in tries]
-    results = run_jobs(toolchain, jobs, cache)
+    results = run_jobs(toolchain, jobs, cache, EACH_S)
     fitting = [(e, r.kernel) for e, r in zip(tries, results, strict=True) if r.kernel is not None and r.kernel.fits]
     fitting.sort(key=lambda pair: pair[1].vgpr_spills)  # stable: the smallest change first
     fix = f"Give {row.key} a smaller BLOCK_SIZE_K or num_stages; none of the {len(tries)} tried fits."

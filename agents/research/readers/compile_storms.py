@@ -83,17 +83,17 @@ def _of_tree(
     counts = _counts(dossier, [s for group in shown for s in group], toolchain, cache)
     result = [_finding(dossier, sources, group, counts, logged, toolchain) for group in shown]
     for kind, rest in (
-        ("for every batch or length", [s for group in groups[MAX_KERNELS:] for s in group]),
-        ("for each power of two, or a few sizes,", [s for s in found if s.vary == Vary.POWERS]),
+        ("whenever a batch or a length changes", [s for group in groups[MAX_KERNELS:] for s in group]),
+        ("for a few sizes of a batch, such as powers of two", [s for s in found if s.vary == Vary.POWERS]),
     ):
         if rest:
             kernels = len({s.kernel_at for s in rest})
-            one_by_one = "further " if kind.startswith("for every") else ""
+            further = "further " if kind.startswith("whenever") else ""
             result.append(
                 Finding(
                     reader=NAME,
                     kind="fact",
-                    title=f"{kernels} {one_by_one}kernels of {sources.root.name} are compiled again {kind} of a batch",
+                    title=f"{kernels} {further}kernels of {sources.root.name} are compiled again {kind}",
                     evidence=tuple(_evidence(s) for s in rest[:MAX_NAMED]),
                 )
             )
