@@ -258,7 +258,7 @@ def test_a_row_that_needs_too_much_lds_is_a_trap_with_a_row_that_fits(aiter: Pat
     assert trap.kind == "trap"
     assert "row M_LEQ_256 needs" in trap.title and "gfx950 has 163,840: the kernel cannot be launched" in trap.title
     assert trap.evidence[0].source == "aiter/ops/triton/configs/gemm/BIGCARD-GEMM-A16W16.json#M_LEQ_256"
-    assert '"BLOCK_SIZE_K": 128' in trap.fix and "This fits: LDS" in trap.fix
+    assert '"BLOCK_SIZE_K": 256' in trap.fix and "This fits: LDS" in trap.fix
     assert fine.kind == "fact" and fine.title.startswith("1 rows of the A16W16 GEMM table fit gfx950 without spills")
     assert "MFMA" in fine.evidence[0].detail
     assert compile_evidence.look(asked, cache=tmp_path / "cache") == [trap, fine]  # remembered
