@@ -1,0 +1,224 @@
+"""Which Triton kernels are compiled again for other batches or lengths, in the middle of serving?
+
+From the sources: a constexpr parameter, or a heuristic's value, that follows the batch (agents/research/compile/flow.py
+states the rules) makes one variant for each value. Variants are counted over 16 batch sizes by Triton's own binder
+where the engine's interpreter has Triton, else by the number of different values. From logs: what vLLM's JIT monitor
+saw compiled after the warm-up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from agents.research.compile.evidence import Toolchain, default_cache, find_toolchain, run_jobs
+from agents.research.compile.fixes import by_hand, diff
+from agents.research.compile.flow import Vary
+from agents.research.compile.modules import Sources
+from agents.research.compile.storms import BATCHES, Storm, count_job, storms
+from agents.research.dossier import Dossier
+from agents.research.finding import Finding, Terms
+from contracts import Evidence
+
+NAME = "compile_storms"
+MAX_KERNELS = 15  # told one by one, a tree; the rest in one line
+MAX_NAMED = 12  # rows of evidence in a line that stands for many
+MAX_LOG_BYTES = 64 << 20
+MAX_LOG_LINES = 2_000_000
+
+# "Triton kernel JIT compilation during inference: NAME.", also "CuTeDSL JIT compilation ..."
+# (vllm/utils/jit_monitor.py, 0.32.0 and 0.33.0). Without --jit-monitor-verbose each kernel is named once only.
+MONITOR = re.compile(r"(\w+) (?:kernel )?JIT compilation during inference: ([\w.<>]+?)(?=[.]?(?:\s|$|\())")
+
+# A variant takes 0.06 to 0.5 s to compile (2-core x86 machine, Triton 3.9.0) and holds up one step once: 16 of them are
+# about 1 % of ten minutes. Judged; no profile splits this off.
+SHARE = 0.01
+
+
+def look(dossier: Dossier, cache: Path | None = None) -> list[Finding]:
+    """`cache`: where counts are remembered, the user's cache folder by default."""
+    logged = _logged(dossier.engine_logs)
+    found = [_from_log(kernel, seen) for kernel, seen in logged.items()]
+    if dossier.card.kind == "cpu":
+        return found
+    toolchain = find_toolchain(dossier.spec.python) if dossier.card.kind == "amd" else None
+    for tree in _trees(dossier):
+        sources = Sources(tree)
+        here = [s for s in storms(sources) if _of_this_card(s, dossier.card.kind)]
+        found += _of_tree(dossier, sources, here, set(logged), toolchain, cache or default_cache())
+    return found
+
+
+def dropped(dossier: Dossier) -> list[str]:
+    if dossier.card.kind != "cpu" and _trees(dossier) and find_toolchain(dossier.spec.python) is None:
+        return [f"{NAME}: {dossier.spec.python} has no Triton, so variants are counted by different values alone"]
+    return []
+
+
+def _trees(dossier: Dossier) -> list[Path]:
+    return [Path(p) for p in (dossier.knobs.path, dossier.aiter) if p and Path(p).is_dir()]
+
+
+def _of_this_card(storm: Storm, kind: str) -> bool:
+    """vLLM keeps a vendor's own kernels in folders of its name."""
+    parts = storm.kernel_at.split("/")
+    return {"amd": "nvidia", "nvidia": "amd"}.get(kind) not in parts
+
+
+def _of_one_model(storm: Storm) -> bool:
+    """In the code of one model: whether that is tonight's is not known from here."""
+    return "/models/" in storm.kernel_at
+
+
+def _of_tree(
+    dossier: Dossier, sources: Sources, found: list[Storm], logged: set[str], toolchain: Toolchain | None, cache: Path
+) -> list[Finding]:
+    each: dict[str, list[Storm]] = {}
+    for storm in found:
+        if storm.vary == Vary.EACH:
+            each.setdefault(storm.kernel_at, []).append(storm)
+    groups = sorted(each.values(), key=lambda g: (g[0].kernel not in logged, _of_one_model(g[0])))
+    shown = groups[:MAX_KERNELS]
+    counts = _counts(dossier, [s for group in shown for s in group], toolchain, cache)
+    result = [_finding(dossier, sources, group, counts, logged, toolchain) for group in shown]
+    for kind, rest in (
+        ("whenever a batch or a length changes", [s for group in groups[MAX_KERNELS:] for s in group]),
+        ("for a few sizes of a batch, such as powers of two", [s for s in found if s.vary == Vary.POWERS]),
+    ):
+        if rest:
+            kernels = len({s.kernel_at for s in rest})
+            further = "further " if kind.startswith("whenever") else ""
+            result.append(
+                Finding(
+                    reader=NAME,
+                    kind="fact",
+                    title=f"{kernels} {further}kernels of {sources.root.name} are compiled again {kind}",
+                    evidence=tuple(_evidence(s) for s in rest[:MAX_NAMED]),
+                )
+            )
+    if sources.broken:
+        result.append(
+            Finding(
+                reader=NAME,
+                kind="fact",
+                title=f"{len(sources.broken)} files of {sources.root.name} could not be read for compile storms",
+                evidence=tuple(Evidence(source=line.split(" ")[0], detail=line) for line in sources.broken[:MAX_NAMED]),
+            )
+        )
+    return result
+
+
+def _evidence(storm: Storm) -> Evidence:
+    way = {"constexpr": "constexpr", "heuristic": "heuristic of constexpr", "autotune key": "autotune key"}[storm.how]
+    return Evidence(
+        source=storm.call_at,
+        detail=f"{storm.kernel} ({storm.kernel_at}): {way} {storm.parameter} = {storm.expression[:120]}",
+    )
+
+
+def _counts(
+    dossier: Dossier, found: list[Storm], toolchain: Toolchain | None, cache: Path
+) -> dict[Storm, tuple[int, int, int]]:
+    """Variants over BATCHES: as it is, as a run-time argument, as one that is not specialised. Without Triton: the
+    number of values, the three classes of a run-time integer (1, divisible by 16, other), 1."""
+    plain = {s: (len(set(s.values)), len({(v == 1, v % 16 == 0) for v in s.values}), 1) for s in found}
+    if toolchain is None:
+        return plain
+    arch = dossier.card.arch
+    jobs = [count_job(s, arch, way) for s in found for way in ("constexpr", "run time", "not specialised")]
+    variants = [result.variants for result in run_jobs(toolchain, jobs, cache)]
+    counted = {}
+    for index, storm in enumerate(found):
+        three = [v for v in variants[3 * index : 3 * index + 3] if v is not None]
+        counted[storm] = (three[0], three[1], three[2]) if len(three) == 3 else plain[storm]
+    return counted
+
+
+def _finding(
+    dossier: Dossier,
+    sources: Sources,
+    group: list[Storm],
+    counts: dict[Storm, tuple[int, int, int]],
+    logged: set[str],
+    toolchain: Toolchain | None,
+) -> Finding:
+    """Of one kernel, all its parameters. With a diff where all of them may become run-time arguments."""
+    kernel, seen = group[0].kernel, group[0].kernel in logged
+    names = " and ".join(s.parameter for s in group)
+    before = max(counts[s][0] for s in group)
+    why = [reason for s in group if (reason := by_hand(sources, s))]
+    free = [s.parameter for s in group if not by_hand(sources, s)]
+    patch = diff(group[0].module, group[0].node, free) if free else ""
+    counter = f"Triton {toolchain.triton}'s binder" if toolchain else "different values"
+    evidence = [_evidence(s) for s in group]
+    for s in group:
+        now, run_time, plain = counts[s]
+        words = f"{now} variants as it is, {run_time} as a run-time argument, {plain} with do_not_specialize"
+        evidence.append(
+            Evidence(source=f"counted by {counter}", detail=f"{s.parameter} over {len(BATCHES)} sizes: {words}")
+        )
+    if seen:
+        evidence.append(Evidence(source="engine log", detail=f"{kernel} was compiled while the engine served"))
+    title = f"{kernel} is compiled again for other batches: {before} variants over {len(BATCHES)} sizes, by {names}"
+    if why:
+        text = f"Needs a person. {'; '.join(why)}" + (f"\nThe rest of it:\n{patch}" if patch else "")
+        return Finding(reader=NAME, kind="trap", title=title, evidence=tuple(evidence), fix=text, risk="medium")
+    after = max(counts[s][2] for s in group)
+    return Finding(
+        reader=NAME,
+        kind="opportunity",
+        title=title,
+        evidence=tuple(evidence),
+        fix=patch,
+        terms=Terms(
+            phase="all",
+            share=SHARE,
+            share_from="judged, the share is unknown: 16 compiles of at most 0.5 s in ten minutes",
+            speedup=max(1.0, before / after),
+            speedup_from=f"{before} variants become {after}, counted by {counter}",
+            probability=0.5 if seen else 0.1,
+            probability_from="judged: seen in an engine's log" if seen else "judged: not known to run tonight",
+            cost_s=dossier.cost_s(),
+        ),
+        risk="medium",
+    )
+
+
+def _logged(paths: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
+    """Kernel -> (file:line, runtime) of every line of the monitor."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for path in paths:
+        for number, line in _lines(Path(path)):
+            hit = MONITOR.search(line)
+            if hit:
+                found.setdefault(hit.group(2), []).append((f"{Path(path).name}:{number}", hit.group(1)))
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_LOG_BYTES:
+            return
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, start=1):
+                if number > MAX_LOG_LINES:
+                    return
+                yield number, line
+    except OSError:
+        return
+
+
+def _from_log(kernel: str, seen: list[tuple[str, str]]) -> Finding:
+    count = f"{len(seen)} times" if len(seen) > 1 else "once"
+    return Finding(
+        reader=NAME,
+        kind="trap",
+        title=f"{kernel} was compiled {count} while the engine served, after its warm-up",
+        evidence=tuple(
+            Evidence(source=where, detail=f"{runtime} JIT compilation during inference: {kernel}")
+            for where, runtime in seen[:MAX_NAMED]
+        ),
+        fix="The first request of each such shape waits for the compiler. Warm the shape up before measuring. Without "
+        "--jit-monitor-verbose the log names a kernel once only, so it may have been more.",
+    )
