@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, TypeVar
 import httpx
 
 from contracts import Frozen
+from engine.client import http_client
 from engine.running import RunningEngine
 
 ErrorKind = Literal["timeout", "connection", "http", "malformed", "not_asked"]
@@ -95,11 +96,8 @@ def asking(engine: RunningEngine, width: int, timeout_s: float) -> Iterator[Aske
     engine.check()
     pool = ThreadPoolExecutor(max_workers=width)
     try:
-        limits = httpx.Limits(max_connections=width)
-        with httpx.Client(
-            base_url=engine.base_url, timeout=timeout_s, limits=limits, trust_env=False, verify=False
-        ) as client:  # plain HTTP on loopback: reading certificates would cost 0.1 s
-            asker = Asker(client, pool, engine.served_name)
+        with http_client(engine.base_url, timeout_s, connections=width) as http:
+            asker = Asker(http, pool, engine.served_name)
             started = time.monotonic()
             yield asker
             asker.seconds = time.monotonic() - started

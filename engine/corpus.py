@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-import httpx
+from engine.client import http_client
 
 PARAGRAPHS = 1200  # about 120,000 tokens of SmolLM2's tokeniser; enough that bodies of one run seldom repeat
 _CORPUS_SEED = "nightgate corpus 1"  # one text for all nights, so that nights can be compared
@@ -75,7 +75,7 @@ def corpus_tokens(base_url: str, served_name: str, timeout_s: float = 60.0) -> t
 
     The text goes in pieces that fit the engine's max_model_len, lest one refuse it. Raises httpx.HTTPError.
     """
-    with httpx.Client(base_url=base_url, timeout=timeout_s, trust_env=False, verify=False) as client:
+    with http_client(base_url, timeout_s) as client:
         card = client.get("/v1/models").raise_for_status().json()["data"][0]
     root, longest = str(card.get("root") or served_name), int(card.get("max_model_len") or 2048)
     return _tokenise(base_url, served_name, root, longest)
@@ -88,7 +88,7 @@ def _tokenise(base_url: str, served_name: str, root: str, max_model_len: int) ->
     if root in _by_model:
         return _by_model[root]
     tokens: list[int] = []
-    with httpx.Client(base_url=base_url, timeout=60.0, trust_env=False, verify=False) as client:
+    with http_client(base_url, 60.0) as client:
         for piece in _pieces(max_model_len):
             body = {"model": served_name, "prompt": piece, "add_special_tokens": False}
             tokens += client.post("/tokenize", json=body).raise_for_status().json()["tokens"]

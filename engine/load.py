@@ -30,6 +30,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from engine.client import async_http_client
 from engine.prompts import Phase, PlannedRequest
 
 CONNECT_S = 10.0
@@ -193,14 +194,9 @@ class _Run:
 
     async def drive(self, run_s: float) -> LoadResult:
         self.open_measured = {r.index for r in self.plan if r.phase == "measured"}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         timeout = httpx.Timeout(self.request_s, connect=min(CONNECT_S, self.request_s), pool=None)
         cpu = time.thread_time()
-        # No proxy of the environment may stand between us and the engine (trust_env), which speaks plain HTTP on
-        # loopback: loading certificates (verify) would take 35 ms a client for nothing.
-        async with httpx.AsyncClient(
-            base_url=self.base_url, limits=limits, timeout=timeout, trust_env=False, verify=False
-        ) as client:
+        async with async_http_client(self.base_url, timeout) as client:
             self.origin = time.perf_counter()
             aside = [asyncio.create_task(self._watch_lag())]
             if self.hooks.alongside is not None:

@@ -48,6 +48,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from contracts import Failure, FailureKind, Limits, Measurement, Workload
+from engine.client import async_http_client
 from engine.corpus import corpus_tokens
 from engine.cpu_use import CpuUse, cpu_mhz, cpu_shares
 from engine.load import Hooks, LoadResult, run_load
@@ -166,9 +167,7 @@ class _Watch:
 
     async def scrape(self) -> None:
         """Sample the gauges inside the window until cancelled. A failed scrape is one sample fewer, not an error."""
-        async with httpx.AsyncClient(
-            base_url=self.engine.base_url, timeout=_ASK_S, trust_env=False, verify=False
-        ) as client:
+        async with async_http_client(self.engine.base_url, _ASK_S) as client:
             while True:
                 if self.in_window:
                     with suppress(httpx.HTTPError):

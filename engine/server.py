@@ -24,6 +24,7 @@ import psutil
 from contracts import EngineSpec, Failure, FailureKind, LaunchRecord, Limits
 from engine import command, interpreter, keeper, ports
 from engine.asked import mismatches
+from engine.client import http_client
 from engine.failure import classify
 from engine.link import KeeperLink, KeeperLost, NotStarted
 from engine.orphans import end_orphans
@@ -82,8 +83,7 @@ class Engine:
         self._stopped: StopReport | None = None
         self._asked_to_stop = False
         self._stopping = threading.RLock()  # a signal handler may stop what is being stopped
-        # Loopback must never go through a proxy that the environment names.
-        self._http = httpx.Client(base_url=self.base_url, timeout=ANSWER_S, trust_env=False)
+        self._http = http_client(self.base_url, ANSWER_S)
 
     @classmethod
     def start(

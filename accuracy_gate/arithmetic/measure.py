@@ -26,6 +26,7 @@ from accuracy_gate.arithmetic.generate import DATA_VERSION, Split, problems
 from accuracy_gate.arithmetic.problem import Problem, final_number
 from accuracy_gate.arithmetic.training.documents import INSTRUCTION
 from contracts import EngineSpec, JsonValue, Limits
+from engine.client import http_client
 from engine.running import EngineFailure, RunningEngine
 from engine.server import Engine
 
@@ -67,10 +68,10 @@ def ask(engine: RunningEngine, asked: Sequence[Problem], concurrency: int = 16) 
     engine.check()
     begun = time.monotonic()
     with (
-        httpx.Client(base_url=engine.base_url, timeout=120.0, trust_env=False) as client,
+        http_client(engine.base_url, 120.0, connections=concurrency) as http,
         ThreadPoolExecutor(max_workers=concurrency) as pool,
     ):
-        answered = list(pool.map(lambda problem: _one(client, engine.served_name, problem), asked))
+        answered = list(pool.map(lambda problem: _one(http, engine.served_name, problem), asked))
     seconds = time.monotonic() - begun
     engine.check()
     wrong = tuple(
