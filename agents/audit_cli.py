@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +21,9 @@ from agents.research.rank import reader_names
 from agents.research.subject import Asked, SubjectError, subject
 from agents.research.traces.profiles import ProfileError, phase_profiles, profiles_from_json
 from agents.research.traces.read import TraceError, read_trace
+
+
+PROCESSES = min(4, os.cpu_count() or 1)
 
 
 def audit_command(
@@ -70,7 +74,7 @@ def audit_command(
                         output_tokens=workload[2],
                     )
                 )
-                found = audit(dossier, asked, progress)
+                found = audit(dossier, asked, progress, processes=PROCESSES)
                 seconds = time.monotonic() - began
                 progress("")
                 if json_wanted:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms
@@ -30,21 +32,33 @@ class Audit(Frozen):
         return tuple(f for f in self.findings if f.kind == kind)
 
 
+# Readers that parse whole trees: begun first, so that two processes end at about the same time.
+_LONG = ("compile_storms", "arch_gates", "compile_evidence", "gemm_tables")
+
+
 def audit(
-    dossier: Dossier, readers: Sequence[str] | None = None, progress: Callable[[str], None] = lambda reader: None
+    dossier: Dossier,
+    readers: Sequence[str] | None = None,
+    progress: Callable[[str], None] = lambda reader: None,
+    processes: int = 1,
 ) -> Audit:
-    """`readers` None: all of them. Raises UnknownReader. A reader that fails costs its own findings only."""
-    found: list[Finding] = []
-    notes: list[str] = []
-    for name in reader_names(readers):
-        progress(name)
-        reader = READERS[name]
-        try:
-            found += reader.look(dossier)
-            found += [as_finding(h) for h in reader.read(dossier)]
-            notes += reader.dropped(dossier)
-        except Exception as error:  # a reader is a guest: its fault must not end the audit
-            notes.append(f"reader {name} failed and was left out: {type(error).__name__}: {error}")
+    """`readers` None: all of them. `processes`: how many readers work at a time. Raises UnknownReader. A reader that
+    fails costs its own findings only."""
+    names = reader_names(readers)
+    told: dict[str, tuple[list[Finding], list[str]]] = {}
+    if processes > 1 and len(names) > 1:
+        # fork: the readers and the dossier are there already. Nothing here runs threads.
+        with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as pool:
+            asked = {pool.submit(ask, name, dossier): name for name in sorted(names, key=lambda n: n not in _LONG)}
+            for done in as_completed(asked):
+                progress(asked[done])
+                told[asked[done]] = done.result()
+    else:
+        for name in names:
+            progress(name)
+            told[name] = ask(name, dossier)
+    found = [finding for name in names for finding in told[name][0]]
+    notes = [note for name in names for note in told[name][1]]
     usable: list[Finding] = []
     for finding in found:
         fault = _fault(finding, dossier)
@@ -53,6 +67,16 @@ def audit(
         else:
             usable.append(finding)
     return Audit(findings=order(merge(usable)), notes=tuple(dict.fromkeys(notes)))
+
+
+def ask(name: str, dossier: Dossier) -> tuple[list[Finding], list[str]]:
+    """One reader's findings and notes."""
+    reader = READERS[name]
+    try:
+        findings = [*reader.look(dossier), *map(as_finding, reader.read(dossier))]
+        return findings, reader.dropped(dossier)
+    except Exception as error:  # a reader is a guest: its fault must not end the audit
+        return [], [f"reader {name} failed and was left out: {type(error).__name__}: {error}"]
 
 
 def _fault(finding: Finding, dossier: Dossier) -> str | None:

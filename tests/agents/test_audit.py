@@ -102,9 +102,10 @@ def test_a_reader_that_fails_costs_its_own_findings_only(monkeypatch: pytest.Mon
     readers = {n: Reader(n, nothing, look, nothing) for n, look in (("a", broken), ("b", good))}  # type: ignore[arg-type]
     monkeypatch.setattr(audit_module, "READERS", readers)
     monkeypatch.setattr(audit_module, "reader_names", lambda names: list(readers))
-    found = audit(dossier())
-    assert [f.title for f in found.findings] == ["good"]
-    assert found.notes == ("reader a failed and was left out: RecursionError: a table that includes itself",)
+    for processes in (1, 2):
+        found = audit(dossier(), processes=processes)
+        assert [f.title for f in found.findings] == ["good"]
+        assert found.notes == ("reader a failed and was left out: RecursionError: a table that includes itself",)
 
 
 def test_a_flag_that_this_version_does_not_have_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

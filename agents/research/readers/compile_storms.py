@@ -52,7 +52,8 @@ def look(dossier: Dossier, cache: Path | None = None) -> list[Finding]:
 
 def dropped(dossier: Dossier) -> list[str]:
     if dossier.card.kind != "cpu" and _trees(dossier) and find_toolchain(dossier.spec.python) is None:
-        return [f"{NAME}: {dossier.spec.python} has no Triton, so variants are counted by different values alone"]
+        who = dossier.spec.python or "no interpreter was named (--python) that"
+        return [f"{NAME}: {who} has no Triton, so variants are counted by different values alone"]
     return []
 
 
