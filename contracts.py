@@ -348,9 +348,7 @@ class Limits(Frozen):
     disk_free_bytes: int = 1 << 30
 
 
-class TryItem(Frozen):
-    """A hypothesis written by hand in the night file."""
-
+class TryItem(Frozen):  # a hypothesis written by hand in the night file
     lever: Lever
     key: str
     after: JsonValue = None
@@ -363,7 +361,7 @@ class TryItem(Frozen):
 
 
 class EngineSettings(Frozen):
-    python: str = "auto"  # auto: what set-up chose (.engine-python)
+    python: str = "auto"  # what set-up chose (.engine-python)
     model: str
     flags: dict[str, JsonValue] = {}
     env: dict[str, str] = {}
@@ -385,6 +383,7 @@ class NightConfig(Frozen):
     limits: Limits = Limits()
     priors: tuple[str, ...] = ()
     readers: tuple[str, ...] | None = None  # None: every reader
+    heed_earlier_nights: bool = True  # what they refused on this stack is not tried again
     try_first: tuple[TryItem, ...] = ()
 
 

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from agents.research.memory import PastNight, Stack, difference, model_identity, stack_of_night
+from agents.research.memory import Memory, PastNight, Stack, difference, model_identity, remember, stack_of_night
 from judge.words import count
 from ledger.errors import LedgerError
 from ledger.line import LEDGER, read_events
@@ -50,6 +50,17 @@ def read_nights(
     if len(folders) > most:
         notes.append(f"not read: {count(len(folders) - most, 'older night')}; the newest {most} are")
     return tuple(nights), tuple(notes)
+
+
+def earlier_nights(folder: Path) -> Memory:
+    """What the nights beside this one say about its stack: its own ledger says which stack that is."""
+    own = _night(folder, None)
+    tonight = stack_of_night(own) if own else None
+    if tonight is None:
+        return Memory()
+    nights, notes = read_nights(folder.parent, tonight, leave_out=folder)
+    memory = remember(nights, tonight)
+    return memory.model_copy(update={"notes": (*notes, *memory.notes)})
 
 
 def _folders(logs: Path) -> tuple[list[Path], list[str]]:

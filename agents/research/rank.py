@@ -56,7 +56,9 @@ def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research
             dropped.append(f"reader {name} failed and was left out: {type(error).__name__}: {error}")
     kept: list[Hypothesis] = []
     for h in found:
-        fault = static_check(h.change, dossier.spec, dossier.knobs, dossier.refused_before)
+        # What a person lists by hand is tried again, whatever earlier nights said.
+        refused = () if h.proposer == NIGHT_FILE else dossier.refused_before
+        fault = static_check(h.change, dossier.spec, dossier.knobs, refused)
         if fault:
             dropped.append(f"{h.change} ({h.proposer}): {fault}")
         else:

@@ -15,9 +15,12 @@ from agents.context import Night, NightProblem
 from agents.pairs import measure_launch_pair
 from agents.preflight import memory_for_twins
 from agents.preflight import preflight as find_problems
-from agents.research.dossier import Dossier
+from agents.research.dossier import Dossier, scored
 from agents.research.installed_vllm import read_knobs
 from agents.research.knobs import Knobs, KnobsError
+from agents.research.memory import Memory, likelier, refused_ids, why_refused
+from agents.research.memory_folders import earlier_nights
+from agents.research.rank import order
 from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
 from contracts import Card, Change, EngineSpec, Hypothesis, Measurement, NightConfig
@@ -144,11 +147,15 @@ def realised(night: Night, spec: EngineSpec) -> dict[str, JsonValue]:
 
 
 def research(night: Night, progress: Progress) -> Progress:
-    """Ask every reader, rank, and write down what was dropped and why."""
-    found = rank_hypotheses(dossier(night, progress, knobs_of(progress)), night.config.readers)
+    """Ask every reader, heed what earlier nights found on this stack, rank, and write down what was dropped and why."""
+    memory = earlier_nights(night.folder) if night.config.heed_earlier_nights else Memory()
+    refused = refused_ids(memory, progress.incumbent)
+    known = dossier(night, progress, knobs_of(progress)).model_copy(update={"refused_before": refused})
+    found = rank_hypotheses(known, night.config.readers)
     fresh: list[Hypothesis] = []
-    dropped = list(found.dropped)
-    for h in found.hypotheses:
+    dropped = [*found.dropped, *memory.notes]
+    dropped += [f"{r.change}: {why_refused(memory, r.change)}" for r in memory.refused]
+    for h in order([scored(likelier(h, memory)) for h in found.hypotheses]):
         why_not = settled(h.change, progress)
         if why_not:
             dropped.append(f"{h.change}: {why_not}")
