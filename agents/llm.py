@@ -45,12 +45,12 @@ class LlmSettings(Frozen):
 
     base_url: str  # http(s)://host[:port][/path]; without a path /v1 is meant
     model: str = Field(min_length=1)
-    timeout_s: float = Field(180.0, gt=0)
+    timeout_s: float = Field(180.0, gt=0, le=86_400)
     answer_tokens: int = Field(3000, ge=LEAST_ANSWER)  # the most of one answer
     token_budget: int = Field(60_000, ge=1)  # of all asks of one client, in and out
-    price_in: float | None = Field(None, ge=0)
-    price_out: float | None = Field(None, ge=0)
-    money_budget: float | None = Field(None, ge=0)
+    price_in: float | None = Field(None, ge=0, allow_inf_nan=False)
+    price_out: float | None = Field(None, ge=0, allow_inf_nan=False)
+    money_budget: float | None = Field(None, ge=0, allow_inf_nan=False)
     backoff_s: float = Field(1.0, gt=0)  # before the first retry where the server names no time; doubled then
 
     @field_validator("base_url")
