@@ -107,7 +107,7 @@ def audit(
     llm_model: Annotated[str, typer.Option(help="Its name, as that server knows it.")] = "",
     llm_tokens: Annotated[int | None, typer.Option(help="The most tokens that may be used.", min=1)] = None,
     llm_price: Annotated[str, typer.Option(help="IN,OUT: the price of a million tokens.")] = "",
-    llm_money: Annotated[float | None, typer.Option(help="The most that may be spent, by --llm-price.", min=0)] = None,
+    llm_money: Annotated[float | None, typer.Option(help="The most to spend, by --llm-price.", min=0)] = None,
     llm_seconds: Annotated[float | None, typer.Option(help="The longest wait for it (180).", min=1)] = None,
     as_json: JsonFlag = False,
 ) -> None:

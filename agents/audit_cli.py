@@ -121,7 +121,8 @@ def client(asked: ModelOptions) -> Client | None:
     if not asked.model:
         raise SubjectError("--llm needs --llm-model NAME, as the server names it")
     try:
-        price_in, price_out = (float(p) for p in asked.price.split(",")) if asked.price else (None, None)
+        prices: list[float | None] = [float(p) for p in asked.price.split(",")] if asked.price else [None, None]
+        price_in, price_out = prices
     except ValueError:
         raise SubjectError("--llm-price takes two numbers for a million tokens in and out: --llm-price 0.5,2") from None
     given: dict[str, Any] = {"price_in": price_in, "price_out": price_out, "money_budget": asked.money}

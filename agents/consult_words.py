@@ -14,7 +14,7 @@ from agents.research.finding import Finding
 
 def print_consulted(said: Consulted, opportunities: Sequence[Finding], console: Console) -> None:
     """`opportunities`: the audit's own, best first; the model's numbers are their ranks."""
-    console.print(Text(f"\nWhat the language model says ({said.model}): a second opinion, nothing of it is run", "bold"))
+    console.print(Text(f"\nWhat the language model says ({said.model}): a second opinion, never run", "bold"))
     console.print(Text(used_words(said), style="dim"))
     if said.outcome is not Outcome.ANSWERED:
         console.print(Text(f"no answer ({said.outcome}): {said.reason}"))

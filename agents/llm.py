@@ -299,7 +299,8 @@ class Client:
                 wait = no.wait_s or self.settings.backoff_s * 2**tries
                 tries += 1
                 if wait >= call.left_s:
-                    raise NoAnswer(no.outcome, f"{no.reason}; waiting {wait:g} s would be past the wall time") from None
+                    late = f"{no.reason}; waiting {wait:g} s would be past the wall time"
+                    raise NoAnswer(no.outcome, late) from None
                 if call.stop.wait(wait):
                     raise
 

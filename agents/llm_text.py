@@ -1,4 +1,4 @@
-"""What may be kept of a text that a model or its server wrote: no key, no control characters, JSON within bounds. Pure."""
+"""What may be kept of a text that a model or its server wrote: no key, no control characters, bounded JSON. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ LONG_KEY = 8  # characters; a shorter one ("EMPTY", "x") is hidden only where it
 MOST_DEPTH = 12  # of JSON that a model writes
 MOST_STARTS = 50  # places where an object may begin that are tried
 
-# Cc control, Cf format (zero width, direction), Cs half surrogates, Co private use: none has business on a terminal.
-_UNSEEN = ("Cc", "Cf", "Cs", "Co")
+# Control, format (zero width, direction), half surrogates, private use, separators of lines and paragraphs: none of
+# them has business on a terminal.
+_UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 
 def visible(text: str) -> str:

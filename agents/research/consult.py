@@ -1,5 +1,5 @@
-"""A language model's second opinion on an audit. The audit's own ranking stands: the model's order is shown beside it, and
-its proposals are a list of their own, each checked by consult_check.py. Without an answer the audit is what it was.
+"""A language model's second opinion on an audit. The audit's own ranking stands: the model's order is shown beside it,
+and its proposals are a list of their own, each checked by consult_check.py. Without an answer the audit is what it was.
 """
 
 from __future__ import annotations

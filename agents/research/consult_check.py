@@ -29,11 +29,12 @@ MOST_PROBABILITY = 0.5  # a model's word is worth a coin at best
 MOST_SPEEDUP = 1000.0  # where the gain reaches its bound the part would have to take no time at all
 MOST_WHY, MOST_KEY, MOST_AFTER = 300, 120, 600  # characters
 
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _WORD = re.compile(r"[A-Za-z0-9_+-]{0,64}|[+-]?\d{1,18}(\.\d{1,18})?")
 # Parts of names that load code, open the server or let it reach outside: for a person to set, not for a model.
 _NOT_FOR_A_MODEL = frozenset(
-    "allow allowed api auth cls command credentials dir endpoint host hook insecure key media middleware module password "
-    "path plugin plugins port processors secret ssl token trust url worker".split()
+    "allow allowed api auth cls command credentials dir endpoint host hook insecure key media middleware module "
+    "password path plugin plugins port processors secret ssl token trust url worker".split()
 )
 
 
@@ -115,6 +116,8 @@ def _not_for_a_model(change: Change, dossier: Dossier) -> str | None:
     knobs = dossier.knobs
     if not knobs.path:
         return "no vLLM tree was given, so its names cannot be checked"
+    if not _NAME.fullmatch(change.key):
+        return f"{one_line(change.key, 60)!r} is no name of a setting"
     parts = set(re.split(r"[-_.]", change.key.lower())) & _NOT_FOR_A_MODEL
     if parts:
         return f"{change.key} is for a person to set ({', '.join(sorted(parts))} in its name)"

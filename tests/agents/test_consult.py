@@ -87,7 +87,7 @@ def test_source_text_is_fenced_data_with_a_number_on_each_line(subject: Dossier)
     lines = told.user.split("\n")
     mark = lines[0].removeprefix("<<< data ")
     assert lines[-2] == f"data {mark} >>>" and told.user.count(mark) == 2 and told.system.count(mark) == 2
-    assert f"     4| {ORDER_IN_A_KERNEL}" in lines and not any(line.startswith(ORDER_IN_A_KERNEL) for line in lines)
+    assert f"     4|     {ORDER_IN_A_KERNEL}" in lines and not any(line.startswith(ORDER_IN_A_KERNEL) for line in lines)
     assert "     7| END = 7" in lines and "\x1b" not in told.user
     assert [f.title for f in told.numbered] == ["first", "second", "a fact"] and told.opportunities == 2
     assert "vllm/kernel.py:6" in told.places and told.sha256 == prompt(FOUND, subject).sha256
@@ -144,6 +144,7 @@ def test_an_order_beside_ours_and_a_proposal_as_a_finding(subject: Dossier) -> N
         ({"key": "max-num-seqs", "after": '"many"'}, "takes a value of type int"),
         ({"key": "max-num-seqs", "after": "Infinity"}, "takes a value of type int"),
         ({"key": "k" * 500}, "longer than 120"),
+        ({"lever": "compilation_config", "key": "pass_config.$(id)", "after": "true"}, "is no name of a setting"),
         ({"predicted_gain": 0.9}, "predicts nothing that can be won"),
         ({"probability": 0}, "predicts nothing that can be won"),
         ({"probability": 7}, "predicts nothing that can be won"),
