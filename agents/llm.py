@@ -278,7 +278,8 @@ class Client:
                 wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
             wrong = one_line(self.safe(wrong))
             again = f"That cannot be used: {wrong}. Answer again, with one JSON object of the schema and nothing else."
-            talk = [*talk, {"role": "assistant", "content": self.safe(content)[:MOST_REPAIR]}, {"role": "user", "content": again}]
+            held = self.safe(content)[:MOST_REPAIR]
+            talk = [*talk, {"role": "assistant", "content": held}, {"role": "user", "content": again}]
         raise NoAnswer(Outcome.GARBAGE, f"two answers that cannot be used; of the second: {wrong}")
 
     def _request(self, talk: list[Message], schema: type[T], call: Call, wire: Wire) -> str:
