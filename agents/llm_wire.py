@@ -23,7 +23,9 @@ from agents.llm import HERE, KEYS, Call, Dialect, LlmSettings, Message, NoAnswer
 
 MOST_BYTES = 4 << 20  # of one answer; an answer of 3000 tokens has about 12 kB
 MOST_WAIT_S = 30.0  # a server that asks for a longer pause is not waited for
-_HEADERS = {"host", "content-type", "content-length", "accept", "connection", "user-agent", "authorization"}
+# The last one is how the package remembers that it was asked for the plain response.
+_HEADERS = {"host", "content-type", "content-length", "accept", "connection", "user-agent", "authorization",
+            "x-stainless-raw-response"}  # fmt: skip
 _BUSY = (429, 503)
 _BROKEN = (500, 502, 504)
 _OTHER_FORM = (400, 422, 501)  # what servers answer to a parameter that they do not know
@@ -99,6 +101,9 @@ class Wire:
         call.requests += 1
         try:
             raw = self._openai.chat.completions.with_raw_response.create(**body, timeout=max(call.left_s, 0.01))
+        except NoAnswer:  # from _Bounded
+            call.land(None, None)
+            raise
         except openai.APIStatusError as error:
             call.land(0, 0)
             raise self._refused(error) from None
@@ -111,9 +116,6 @@ class Wire:
 
     def _unreached(self, error: openai.APIConnectionError) -> NoAnswer:
         cause = error.__cause__
-        if isinstance(cause, NoAnswer):  # from _Bounded
-            self._call.land(None, None)
-            return cause
         connected = not isinstance(cause, httpx2.ConnectError | httpx2.UnsupportedProtocol)
         self._call.land(*((None, None) if connected else (0, 0)))
         what = "the connection broke" if connected else "nothing answers"
