@@ -103,16 +103,22 @@ def audit(
     reader: Annotated[list[str], typer.Option(help="Ask only this reader. May be repeated.")] = [],  # noqa: B006
     without: Annotated[list[str], typer.Option(help="Leave this reader out. May be repeated.")] = [],  # noqa: B006
     top: Annotated[int, typer.Option(help="How many opportunities to show.", min=1)] = 10,
+    llm: Annotated[str, typer.Option(help="Ask a language model too: an OpenAI-compatible URL.")] = "",
+    llm_model: Annotated[str, typer.Option(help="Its name, as that server knows it.")] = "",
+    llm_tokens: Annotated[int | None, typer.Option(help="The most tokens that may be used.", min=1)] = None,
+    llm_price: Annotated[str, typer.Option(help="IN,OUT: the price of a million tokens.")] = "",
+    llm_money: Annotated[float | None, typer.Option(help="The most to spend, by --llm-price.", min=0)] = None,
+    llm_seconds: Annotated[float | None, typer.Option(help="The longest wait for it (180).", min=1)] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What would be tried first, and why: reads sources, tables and profiles. Needs no GPU and no server."""
-    from agents.audit_cli import audit_command
+    from agents.audit_cli import ModelOptions, audit_command
 
     work = (concurrency, input_tokens, output_tokens)
     raise typer.Exit(
         audit_command(
             arch, model, night, vllm, aiter, python, flag, env, compilation, profile, engine_log, work, reader, without,
-            top, as_json,
+            top, as_json, ModelOptions(llm, llm_model, llm_tokens, llm_price, llm_money, llm_seconds),
         )
     )  # fmt: skip
 

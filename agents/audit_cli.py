@@ -7,15 +7,20 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from rich.console import Console
 
 from agents.audit_words import as_json, print_audit
 from agents.cli import DONE, USAGE, guarded_command, print_json, say
 from agents.config import ROOT, load_night
+from agents.consult_words import print_consulted
+from agents.llm import Client, LlmSettings
 from agents.research.audit import audit
+from agents.research.consult import consult
 from agents.research.dossier import PhaseProfile
 from agents.research.rank import reader_names
 from agents.research.subject import Asked, SubjectError, subject
@@ -24,6 +29,18 @@ from agents.research.traces.read import TraceError, read_trace
 
 
 PROCESSES = min(4, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """--llm and what belongs to it, as typed."""
+
+    url: str = ""
+    model: str = ""
+    tokens: int | None = None
+    price: str = ""
+    money: float | None = None
+    seconds: float | None = None
 
 
 def audit_command(
@@ -43,6 +60,7 @@ def audit_command(
     without: Sequence[str],
     top: int,
     json_wanted: bool,
+    llm: ModelOptions | None = None,
 ) -> int:
     """One audit for each tree of vLLM (or one without)."""
 
@@ -51,6 +69,7 @@ def audit_command(
         try:
             left = set(reader_names(list(without)) if without else [])
             asked = [name for name in reader_names(list(readers) or None) if name not in left]
+            model_client = client(llm) if llm else None
             phases, traces = read_profiles(profiles)
             for tree in vllm or (None,):
                 began = time.monotonic()
@@ -76,11 +95,18 @@ def audit_command(
                 )
                 found = audit(dossier, asked, progress, processes=PROCESSES)
                 seconds = time.monotonic() - began
+                said = None
+                if model_client:
+                    progress("what the language model says")
+                    said = consult(found, dossier, model_client)
                 progress("")
                 if json_wanted:
-                    told.append(as_json(found, dossier, seconds))
+                    says = {"model_says": said.model_dump(mode="json")} if said else {}
+                    told.append(as_json(found, dossier, seconds) | says)
                 else:
                     print_audit(found, dossier, seconds, top, Console())
+                    if said:
+                        print_consulted(said, found.of("opportunity"), Console())
         except SubjectError as error:
             return say([str(error)], USAGE)
         if json_wanted:
@@ -88,6 +114,27 @@ def audit_command(
         return DONE
 
     return guarded_command(work)
+
+
+def client(asked: ModelOptions) -> Client | None:
+    """None where no model is asked for. Raises SubjectError."""
+    if not asked.url:
+        if asked != ModelOptions():
+            raise SubjectError("the --llm-... options need --llm URL, for example http://localhost:8000/v1")
+        return None
+    if not asked.model:
+        raise SubjectError("--llm needs --llm-model NAME, as the server names it")
+    try:
+        prices: list[float | None] = [float(p) for p in asked.price.split(",")] if asked.price else [None, None]
+        price_in, price_out = prices
+    except ValueError:
+        raise SubjectError("--llm-price takes two numbers for a million tokens in and out: --llm-price 0.5,2") from None
+    given: dict[str, Any] = {"price_in": price_in, "price_out": price_out, "money_budget": asked.money}
+    given |= {k: v for k, v in (("token_budget", asked.tokens), ("timeout_s", asked.seconds)) if v is not None}
+    try:
+        return Client(LlmSettings(base_url=asked.url, model=asked.model, **given))
+    except ValidationError as error:  # its own text would repeat the address, and what may stand in it
+        raise SubjectError(f"--llm: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def read_profiles(paths: Sequence[Path]) -> tuple[tuple[PhaseProfile, ...], tuple[Path, ...]]:

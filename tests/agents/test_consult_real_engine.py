@@ -1,0 +1,80 @@
+"""The real vLLM as the language model. What it serves can do sums and nothing else: what counts is that a typed outcome
+comes back in time and that the audit's own ranking stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from agents.llm import Answer, Client, LlmSettings, Outcome
+from agents.research.audit import Audit, audit
+from agents.research.consult import consult
+from agents.research.dossier import Dossier
+from contracts import EngineSpec, Limits
+from engine.server import Engine
+from tests.agents.examples import dossier
+
+ROOT = Path(__file__).parents[2]
+LIMITS = Limits(engine_start_s=300, engine_stop_s=30)
+
+pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    chosen = ROOT / ".engine-python"
+    if not chosen.exists():
+        pytest.skip("no engine here: run `make setup`")
+    spec = EngineSpec(
+        python=chosen.read_text().strip(),
+        model=str(ROOT / "accuracy_gate" / "arithmetic_model"),
+        flags={"dtype": "float32", "enforce-eager": True, "max-model-len": 1024, "max-num-seqs": 4},
+        env={"VLLM_CPU_KVCACHE_SPACE": "1"},
+    )
+    with Engine.start(spec, "L001", tmp_path_factory.mktemp("night"), LIMITS) as engine:
+        engine.wait_ready()
+        yield engine
+
+
+def subject() -> tuple[Dossier, Audit]:
+    about = dossier()
+    return about, audit(about, ["batch_limits", "defaults"])
+
+
+def test_a_typed_outcome_comes_back_and_our_ranking_stands(real: Engine) -> None:
+    about, before = subject()
+    settings = LlmSettings(base_url=real.base_url, model=real.served_name, timeout_s=120, answer_tokens=256)
+    said = consult(before, about, Client(settings, {}))
+    # Nonsense of the right form, cut at its length, garbage, no chat template, or a prompt too long for 1024 tokens.
+    expected = {Outcome.ANSWERED, Outcome.CUT, Outcome.GARBAGE, Outcome.EMPTY, Outcome.WRONG_REQUEST}
+    assert said.outcome in expected, said
+    assert said.used.requests >= 1 and said.used.seconds <= 121
+    assert (said.outcome is Outcome.ANSWERED) == (not said.reason)
+    assert all(p.reader == "model" for p in said.proposals)
+    assert subject()[1] == before
+    real.check()
+
+
+def test_a_model_that_the_server_does_not_have_is_one_line(real: Engine) -> None:
+    about, before = subject()
+    settings = LlmSettings(base_url=real.base_url, model="no-such-model", timeout_s=60, answer_tokens=256)
+    said = consult(before, about, Client(settings, {}))
+    assert said.outcome is Outcome.WRONG_REQUEST and "\n" not in said.reason
+
+
+class Sum(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    total: int
+
+
+def test_a_question_that_fits_is_answered_inside_its_schema(real: Engine) -> None:
+    """An audit's message is longer than the 1024 tokens of this model; this one is not."""
+    settings = LlmSettings(base_url=real.base_url, model=real.served_name, timeout_s=120, answer_tokens=256)
+    came = Client(settings, {}).ask([{"role": "user", "content": "Fay has 6 cases of 17 cups. How many?"}], Sum)
+    if isinstance(came, Answer):
+        assert isinstance(came.value.total, int) and came.used.tokens_out > 0 and not came.used.guessed
+    else:
+        assert came.outcome in (Outcome.CUT, Outcome.GARBAGE, Outcome.EMPTY, Outcome.WRONG_REQUEST), came
