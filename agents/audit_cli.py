@@ -27,7 +27,6 @@ from agents.research.subject import Asked, SubjectError, subject
 from agents.research.traces.profiles import ProfileError, phase_profiles, profiles_from_json
 from agents.research.traces.read import TraceError, read_trace
 
-
 PROCESSES = min(4, os.cpu_count() or 1)
 
 

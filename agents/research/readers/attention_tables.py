@@ -44,7 +44,8 @@ def look(dossier: Dossier) -> list[Finding]:
         return []
     known = generations(Path(dossier.knobs.path)) if dossier.knobs.path else {}
     if known and known.get(dossier.card.arch, 0) < AITER_FROM:
-        title = f"vLLM {dossier.knobs.version} never calls AITER on {dossier.card.arch}: its attention tiles do not matter"
+        who = f"vLLM {dossier.knobs.version} never calls AITER on {dossier.card.arch}"
+        title = f"{who}: its attention tiles do not matter"
         said = f"get_cdna_version() answers {known.get(dossier.card.arch, 0)}; AITER is used from {AITER_FROM} on"
         return [_fact(title, [Evidence(source=f"vllm/{PLATFORM}", detail=said)])]
     tree = read_tree(Path(dossier.aiter), dossier.card.arch)
