@@ -88,7 +88,8 @@ def _subject(dossier: Dossier) -> list[str]:
     lines = [f"card: {card.arch}, {card.name}, {card.memory_bytes >> 30} GiB, {card.compute_units} compute units"]
     if dossier.sheet:
         sheet = dossier.sheet
-        lines.append(f"card's numbers: {sheet.bandwidth_gb_s} GB/s, TFLOPS {json.dumps(sheet.tflops)}")
+        peaks = {dtype: peak.value for dtype, peak in sheet.tflops.items()}
+        lines.append(f"card's numbers: {sheet.bandwidth_gb_s.value:g} GB/s, TFLOPS {json.dumps(peaks)}")
         lines.append(f"card has: {', '.join(sheet.native)}; has not: {', '.join(sheet.absent)}")
     if model:
         shape = model.model_dump(mode="json", exclude={"quantization_config"}, exclude_defaults=True)

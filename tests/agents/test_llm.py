@@ -158,7 +158,7 @@ def test_the_budget_ends_the_questions() -> None:
     assert isinstance(came, Refused) and came.outcome is Outcome.OVER_BUDGET and came.used.requests == 0
     assert "1,200 tokens: 1,000 are used and the question is about 4" in came.reason
     assert isinstance(broke, Refused) and "0.0012 in money: 0.0010 is used" in broke.reason
-    assert server.bodies[0]["max_tokens"] == 500 and server.bodies[1]["max_tokens"] == 1196
+    assert server.bodies[0]["max_tokens"] == 500 and server.bodies[1]["max_tokens"] == 1195
 
 
 @pytest.mark.parametrize("usage", [{"prompt_tokens": -5}, {"prompt_tokens": True, "completion_tokens": "3"}, [1]])
