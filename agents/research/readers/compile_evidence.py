@@ -51,7 +51,9 @@ def dropped(dossier: Dossier) -> list[str]:
     if lacks:
         return [f"{NAME}: {lacks}"]
     if find_toolchain(dossier.spec.python) is None:
-        return [f"{NAME}: {dossier.spec.python} is no interpreter with Triton, so no kernel was compiled"]
+        python = dossier.spec.python
+        who = f"{python} is no interpreter" if python else "no interpreter was named (--python)"
+        return [f"{NAME}: {who} with Triton, so no kernel was compiled"]
     sources = Sources(Path(dossier.aiter))
     if gemm_rows.find_kernel(sources) is None:
         return [f"{NAME}: this AITER has no {gemm_rows.KERNEL}"]

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from agents.research.attention_backends import AITER_FROM, generations
 from agents.research.compile.evidence import Toolchain, default_cache, find_toolchain, run_jobs
 from agents.research.compile.fixes import by_hand, diff
 from agents.research.compile.flow import Vary
@@ -58,7 +59,10 @@ def dropped(dossier: Dossier) -> list[str]:
 
 
 def _trees(dossier: Dossier) -> list[Path]:
-    return [Path(p) for p in (dossier.knobs.path, dossier.aiter) if p and Path(p).is_dir()]
+    """AITER's only where that vLLM calls it on this card."""
+    vllm = dossier.knobs.path
+    calls = not vllm or generations(Path(vllm)).get(dossier.card.arch, 0) >= AITER_FROM
+    return [Path(p) for p in (vllm, dossier.aiter if calls else "") if p and Path(p).is_dir()]
 
 
 def _of_this_card(storm: Storm, kind: str) -> bool:
