@@ -6,8 +6,6 @@ PYTHON ?= python3
 # What mypy checks; a room that a checkout does not have is left out.
 ROOMS := $(wildcard agents judge accuracy_gate engine cards kernels ledger upstream setup contracts.py run_night.py)
 
-PYTEST := .venv/bin/python -m pytest -n 2 --dist loadgroup
-
 help:
 	@echo "make night   set up, then the embedded night: a real vLLM on whatever this machine has, to a report"
 	@echo "make test    set up, then ruff, mypy and every test (starts real engines)"
@@ -19,12 +17,12 @@ help:
 night: setup
 	.venv/bin/python run_night.py configs/nights/first_night.yaml
 
-test: lint
-	$(PYTEST) -m "not alone"
-	.venv/bin/python -m pytest -m alone
+test: quick
+	.venv/bin/python -m pytest -m "real_engine or whole_night"
 
+# Two processes; what starts engines or measures runs alone, one after the other (make test).
 quick: lint
-	$(PYTEST) -m "not real_engine and not whole_night"
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m "not real_engine and not whole_night"
 
 lint: setup
 	.venv/bin/ruff check .

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.real_engine, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(900)]
 
 
 def short_night(folder: Path) -> Path:
