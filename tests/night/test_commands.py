@@ -33,7 +33,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["frobnicate"], "neither a command (doctor, report, run, schema, verify, watch) nor a night file"),
+        (["frobnicate"], "neither a command (audit, doctor, report, run, schema, verify, watch) nor a night file"),
         (["nosuch.yaml"], "nosuch.yaml: no such file"),
         (["night.yaml", "--hours", "0"], "'--hours'"),
         (["night.yaml", "--hours", "abc"], "'--hours'"),
