@@ -4,6 +4,7 @@ of the input is one line (SubjectError)."""
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,12 +65,15 @@ def subject(asked: Asked) -> Dossier:
     night = asked.night
     engine = night.engine if night else None
     spec = EngineSpec(
-        python=asked.python or (engine.python if engine else ""),
+        # Absolute, since it is run from a neutral folder; a link stays one, or a venv would be its base.
+        python=os.path.abspath(asked.python) if asked.python else engine.python if engine else "",
         model=model,
         flags={**(engine.flags if engine else {}), **asked.flags},
         env={**(engine.env if engine else {}), **asked.env},
         compilation={**(engine.compilation if engine else {}), **asked.compilation},
     )
+    if asked.python and not os.access(asked.python, os.X_OK):
+        raise SubjectError(f"{asked.python} cannot be run: give an interpreter that has Triton, or leave --python out")
     for path in (*asked.traces, *asked.engine_logs):
         if not path.is_file():
             raise SubjectError(f"{path} is no file: give the path of a trace or a log")

@@ -110,6 +110,7 @@ def test_the_screen_says_that_nothing_ran(capsys: pytest.CaptureFixture[str]) ->
         ({"flags": ["=8"]}, "'=8' names nothing: write NAME=VALUE"),
         ({"profiles": [Path("no.json")]}, "no.json cannot be read"),
         ({"engine_logs": [Path("no.log")]}, "no.log is no file"),
+        ({"python": "no/python"}, "no/python cannot be run: give an interpreter that has Triton"),
         ({"readers": ["rooflime"]}, "there is no reader rooflime; did you mean roofline?"),
         ({"without": ["nobody"]}, "there is no reader nobody"),
     ],
