@@ -13,7 +13,8 @@ from typing import Any
 
 UNKNOWN: Any = object()
 
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+# Shared by all who work out other people's conditions (gates/evaluate.py, tables/attention_source.py).
+COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -64,6 +65,6 @@ def _compare(node: ast.Compare, facts: Mapping[str, Any], depth: int) -> Any:
     if any(side is UNKNOWN for side in sides):
         return UNKNOWN
     try:
-        return all(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
+        return all(COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
     except TypeError:
         return UNKNOWN

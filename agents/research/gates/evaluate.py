@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agents.research.source_tree import last_name
+from agents.research.three_valued import COMPARE
 
 MOST_DEPTH = 40  # of nested expressions; a deeper one is UNKNOWN
 MOST_FORKS = 6  # unknown `if`s of which both sides are followed, before a function is UNKNOWN
@@ -57,18 +58,6 @@ PLATFORM = {
 ARCH_NAMES = re.compile(r"_*(gfx|gfx_arch|gcn_?arch(_?name)?|(gpu|device|hip|rocm|cur)?_?arch(_?name|_id|_l|_base)?)_*")
 ARCH_CALLS = re.compile(r"_*(get|current|detect)_(gfx|(gcn_|rocm_|hip_|gpu_|device_)?arch)(_runtime|_name)?")
 STRING_METHODS = {"startswith", "endswith", "lower", "upper", "strip", "split", "removeprefix", "removesuffix"}
-COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
 
 
 def capability_of(arch: str) -> Capability | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.research.tables.attention import MIN_RATIO, USUAL_HEADS, Call, power_of_two
+from agents.research.three_valued import COMPARE
 
 FUNCTION = "select_2d_config"
 
@@ -116,18 +117,6 @@ def _with(call: Call, **changes: Any) -> Call:
     return Call(**{**call.__dict__, **changes})
 
 
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -226,7 +215,7 @@ class _Walk:
         left = self.value(node.left)
         for op, right in zip(node.ops, (self.value(c) for c in node.comparators), strict=True):
             try:
-                if type(op) not in _COMPARE or not _COMPARE[type(op)](left, right):
+                if type(op) not in COMPARE or not COMPARE[type(op)](left, right):
                     return False
             except TypeError:
                 raise UnknownError(ast.unparse(node)[:80]) from None
