@@ -105,6 +105,11 @@ def generations(package: Path) -> dict[str, int]:
     return found or {"gfx90a": 2, "gfx942": 3, "gfx950": 4}
 
 
+def calls_aiter(package: Path, arch: str) -> bool:
+    """Does the vLLM in `package` use AITER's kernels on this card at all?"""
+    return generations(package).get(arch, 0) >= AITER_FROM
+
+
 def arch_facts(arch: str, generation: int, aiter: bool | None) -> dict[str, Any]:
     """What the source's questions about the card answer on it. `aiter`: is it installed; None: not known."""
     rdna = arch.startswith("gfx1") and generation == 0

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.research import shares
-from agents.research.attention_backends import AITER_FROM, PLATFORM, generations
+from agents.research.attention_backends import AITER_FROM, PLATFORM, calls_aiter, generations
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms
 from agents.research.tables import attention, attention_source
@@ -42,11 +42,12 @@ SHARE_UNKNOWN = 0.05  # of all time, attention in prompts, where nothing says it
 def look(dossier: Dossier) -> list[Finding]:
     if dossier.card.kind != "amd" or not dossier.aiter or dossier.model is None:
         return []
-    known = generations(Path(dossier.knobs.path)) if dossier.knobs.path else {}
-    if known and known.get(dossier.card.arch, 0) < AITER_FROM:
+    package = Path(dossier.knobs.path)
+    if dossier.knobs.path and not calls_aiter(package, dossier.card.arch):
         who = f"vLLM {dossier.knobs.version} never calls AITER on {dossier.card.arch}"
         title = f"{who}: its attention tiles do not matter"
-        said = f"get_cdna_version() answers {known.get(dossier.card.arch, 0)}; AITER is used from {AITER_FROM} on"
+        generation = generations(package).get(dossier.card.arch, 0)
+        said = f"get_cdna_version() answers {generation}; AITER is used from {AITER_FROM} on"
         return [_fact(title, [Evidence(source=f"vllm/{PLATFORM}", detail=said)])]
     tree = read_tree(Path(dossier.aiter), dossier.card.arch)
     users = kernel_users(Path(dossier.knobs.path), dossier.card.arch)

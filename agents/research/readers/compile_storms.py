@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from agents.research.attention_backends import AITER_FROM, generations
+from agents.research.attention_backends import calls_aiter
 from agents.research.compile.evidence import Toolchain, default_cache, find_toolchain, run_jobs
 from agents.research.compile.fixes import by_hand, diff
 from agents.research.compile.flow import Vary
@@ -61,7 +61,7 @@ def dropped(dossier: Dossier) -> list[str]:
 def _trees(dossier: Dossier) -> list[Path]:
     """AITER's only where that vLLM calls it on this card."""
     vllm = dossier.knobs.path
-    calls = not vllm or generations(Path(vllm)).get(dossier.card.arch, 0) >= AITER_FROM
+    calls = not vllm or calls_aiter(Path(vllm), dossier.card.arch)
     return [Path(p) for p in (vllm, dossier.aiter if calls else "") if p and Path(p).is_dir()]
 
 
