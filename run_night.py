@@ -48,7 +48,7 @@ def run(
 @app.command()
 def report(night: NightArg, as_json: JsonFlag = False) -> None:
     """Write report.md and report.html again from the ledger, and print the report."""
-    from agents.cli import report_command
+    from agents.night_cli import report_command
 
     raise typer.Exit(report_command(night, as_json))
 
@@ -56,7 +56,7 @@ def report(night: NightArg, as_json: JsonFlag = False) -> None:
 @app.command()
 def watch(night: NightArg, as_json: JsonFlag = False) -> None:
     """Follow a running night from another terminal."""
-    from agents.cli import watch_command
+    from agents.night_cli import watch_command
 
     raise typer.Exit(watch_command(night, as_json))
 
@@ -64,7 +64,7 @@ def watch(night: NightArg, as_json: JsonFlag = False) -> None:
 @app.command()
 def verify(night: NightArg, as_json: JsonFlag = False) -> None:
     """Check the ledger's hash chain and schema; name the first bad line."""
-    from agents.cli import verify_command
+    from agents.night_cli import verify_command
 
     raise typer.Exit(verify_command(night, as_json))
 

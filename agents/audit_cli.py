@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 from rich.console import Console
 
 from agents.audit_words import as_json, print_audit
-from agents.cli import DONE, USAGE, guarded_command, print_json, say
+from agents.command import DONE, USAGE, guarded_command, print_json, say
 from agents.config import ROOT, load_night
 from agents.consult_words import print_consulted
 from agents.llm import Client, LlmSettings

@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 from pydantic import JsonValue, ValidationError
 
-from accuracy_gate import gsm8k
+from accuracy_gate.gsm8k import kind_of
+from agents.command import USAGE, Problem
 from agents.config_rules import broken_rules
 from agents.config_words import drop_echoes, in_words, show_value
 from agents.strict_yaml import Document, KeyPath, YamlProblem, read_yaml, show_path
@@ -27,15 +28,20 @@ ROOT = Path(__file__).resolve().parents[1]  # this checkout
 MOST_LINES = 10
 
 
-class ConfigError(Exception):
+class ConfigError(Problem):
     """A night file that cannot be used. `lines` are ready to print: file, line, key, what was expected."""
+
+    exit_code = USAGE
 
     def __init__(self, *lines: str) -> None:
         flat = [" ".join(line.split()) for line in lines]
         if len(flat) > MOST_LINES:
             flat = [*flat[: MOST_LINES - 1], f"... and {len(flat) - MOST_LINES + 1} more problems"]
-        self.lines = tuple(flat)
         super().__init__("\n".join(flat))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(str(self).splitlines())
 
 
 @dataclass(frozen=True)
@@ -221,7 +227,7 @@ def _resolve(config: NightConfig, base: Path) -> tuple[NightConfig, list[tuple[K
     sums = config.gate.gsm8k
     if sums is not None:
         questions = sums.questions
-        if gsm8k.kind_of(questions) == "file":
+        if kind_of(questions) == "file":
             questions = there(("gate", "gsm8k", "questions"), questions, False)
         model = there(("gate", "gsm8k", "model"), sums.model, True) if sums.model else None
         sums = sums.model_copy(update={"questions": questions, "model": model})

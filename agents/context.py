@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents.arms import Arms
+from agents.command import Problem
 from agents.tuning.overlay import Overlay
 from contracts import Card, Event, Frozen, NightConfig
 from ledger.log import Ledger
@@ -23,7 +24,7 @@ class Interrupted(KeyboardInterrupt):
     callback: a plain BaseException was kept as the task's own result, and the night ran on."""
 
 
-class NightProblem(Exception):
+class NightProblem(Problem):
     """Something that the night cannot work around. The text is one line that names the fix."""
 
 

@@ -11,6 +11,9 @@ from accuracy_gate.collect import Mode, TokenRun, collect
 from accuracy_gate.drift_collect import DriftRun, collect_drift
 from accuracy_gate.gate import calibrate, check
 from accuracy_gate.gsm8k import Answers, QuestionSet
+from accuracy_gate.gsm8k.check import check as judge_sums
+from accuracy_gate.gsm8k.check import no_reference
+from accuracy_gate.gsm8k.paired import fewest_to_pass, stop_on_harm
 from accuracy_gate.reference import NightReference
 from accuracy_gate.texts import fixed_texts
 from accuracy_gate.widths import WidthPlan, plan
@@ -88,7 +91,7 @@ def reference_tonight(night: Night, base: EngineSpec, arms: str) -> GateReferenc
         asked = sums_of(night, gate.gsm8k)
         answers = ask_sums(night, base, gate.gsm8k, asked, None, None)  # B is up: where two do not fit, the only one
         answers.save(night.folder / FOLDER / "reference-gsm8k.json")
-        if problem := gsm8k.no_reference(answers):
+        if problem := no_reference(answers):
             raise NightProblem(f"the accuracy gate has no reference: {problem}")
     try:
         reference = NightReference(
@@ -223,7 +226,7 @@ def check_questions(night: Night) -> None:
     rule = night.config.gate.gsm8k
     if rule is None:
         return
-    have, least = len(sums_of(night, rule).questions.questions), gsm8k.fewest_to_pass(rule.margin)
+    have, least = len(sums_of(night, rule).questions.questions), fewest_to_pass(rule.margin)
     if have < least:
         raise NightProblem(
             f"gate.gsm8k asks {have} questions, and with fewer than {least} no change can be shown to lose less than "
@@ -257,7 +260,7 @@ def ask_sums(
     """As arm B, in waves; against `known` answers the asking stops as soon as harm is shown. Raises ArmFailure."""
     experiment, launch_pair = _place(trial)
     engine = night.arms.up({"B": sums_spec(spec, rule)}, experiment, launch_pair)["B"]
-    stop = gsm8k.stop_on_harm(known.answers) if known else None
+    stop = stop_on_harm(known.answers) if known else None
     wait_s = night.config.limits.request_s
     try:
         return gsm8k.ask(engine, asked.questions, asked.style, rule.concurrency, wait_s, stop)
@@ -279,5 +282,5 @@ def check_sums(night: Night, spec: EngineSpec, reference: NightReference, name: 
     answers = ask_sums(night, spec, rule, asked, reference.answers, trial)
     path = FOLDER / f"{name}-gsm8k.json"
     answers.save(night.folder / path)
-    result = gsm8k.check(asked.questions, reference.answers, answers, rule.floor, rule.margin)
+    result = judge_sums(asked.questions, reference.answers, answers, rule.floor, rule.margin)
     return result.model_copy(update={"artifact": str(path)})

@@ -15,13 +15,14 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
+from agents.command import Problem
 from agents.config import dump_resolved, load_night
 from agents.context import Interrupted, Night, NightProblem, guarded_files
 from agents.night import checkpointed, run_graph
 from agents.preflight import engine_versions
 from agents.stages.opening import base_spec
 from agents.state import Progress
-from agents.tuning.overlay import Overlay, OverlayError, Tunable
+from agents.tuning.overlay import Overlay, Tunable
 from cards.choose import choose_card
 from contracts import Card, Event, LaunchRecord, NightConfig
 from engine.orphans import end_orphans
@@ -184,7 +185,7 @@ def _finish(night: Night, first: Progress) -> NightFinished:
     except Interrupted as stop:
         reason = f"{stop} arrived; go on with --resume"
         return NightFinished(outcome="interrupted", reason=reason, exit_code=1)
-    except (NightProblem, OverlayError) as found:
+    except Problem as found:
         return problem(str(found))
     except (LedgerError, OSError, sqlite3.Error) as error:
         return problem(_storage_problem(night.folder, error))

@@ -26,8 +26,9 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import binomtest
 
-from accuracy_gate import drift, gate, gsm8k
+from accuracy_gate import drift, gate
 from accuracy_gate.gsm8k import Answers
+from accuracy_gate.gsm8k.check import check as check_sums
 from accuracy_gate.reference import NightReference
 from benchmarks.gate_collect import Gate, Place, Process, Size, questions_of, run_process, secret, spec
 from contracts import GateResult, JsonValue
@@ -143,7 +144,7 @@ def judge(reference: NightReference, asked: Gate) -> Iterator[tuple[str, GateRes
     for texts in asked.drift[:1]:
         yield "drift", drift.check(reference.drift, texts), len(texts.sequences)
     answers = asked.answers
-    result = gsm8k.check(reference.questions, reference.answers, answers, FLOOR, MARGIN)
+    result = check_sums(reference.questions, reference.answers, answers, FLOOR, MARGIN)
     yield "sums", result.model_copy(update={"seconds": answers.seconds}), len(answers.answers) - answers.not_asked
 
 

@@ -19,6 +19,7 @@ from accuracy_gate import gsm8k, held_out
 from accuracy_gate.collect import Mode, TokenRun, collect
 from accuracy_gate.drift_collect import DriftRun, collect_drift
 from accuracy_gate.gsm8k import Answers, QuestionSet
+from accuracy_gate.gsm8k.paired import stop_on_harm
 from accuracy_gate.texts import fixed_texts
 from accuracy_gate.widths import plan
 from agents.gating import READ_BACK
@@ -158,7 +159,7 @@ def _gate(
     reference = known(name)
     answers = gsm8k.ask(
         engine, questions_of(name, size), gsm8k.style("mi355x_night", max_tokens=200), size.sums_width,
-        after_wave=gsm8k.stop_on_harm(reference.answers) if reference else None,
+        after_wave=stop_on_harm(reference.answers) if reference else None,
     )  # fmt: skip
     own = {"launch_id": process}  # the engines' own are all alike here
     return Gate(

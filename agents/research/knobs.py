@@ -10,12 +10,13 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from agents.command import Problem
 from contracts import Frozen, Lever
 
 Kind = Literal["bool", "int", "float", "str", "choice", "list", "json", "any"]
 
 
-class KnobsError(Exception):
+class KnobsError(Problem):
     """The interpreter has no readable vLLM. The message says what to do."""
 
 

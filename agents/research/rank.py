@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 
+from agents.command import USAGE, Problem
 from agents.research.dossier import Dossier, scored
 from agents.research.knobs import near
 from agents.research.readers import READERS
@@ -28,8 +29,10 @@ class Research(Frozen):
     dropped: tuple[str, ...] = ()
 
 
-class UnknownReader(ValueError):
+class UnknownReader(Problem):
     """The night file names a reader that there is not."""
+
+    exit_code = USAGE
 
 
 def reader_names(readers: Sequence[str] | None) -> list[str]:
@@ -39,7 +42,7 @@ def reader_names(readers: Sequence[str] | None) -> list[str]:
         if name not in READERS:
             meant = near(name, READERS)
             hint = f"did you mean {meant}?" if meant else f"there are {', '.join(READERS)}"
-            raise UnknownReader(f"there is no reader {name}; {hint}")
+            raise UnknownReader(f"readers: there is no reader {name}; {hint}")
     return names
 
 

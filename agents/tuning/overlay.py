@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
+from agents.command import Problem
 from agents.tuning.apply import ScopeError, exactly
 from contracts import Change, EngineSpec, Frozen, Verdict
 
@@ -28,7 +29,7 @@ _NAME, _MAIL = "nightgate", "nightgate@localhost"
 _LOCK_AGE_S = 5.0  # a lock this old is a dead git's: one night has one writer, and our own calls take well under 1 s
 
 
-class OverlayError(Exception):
+class OverlayError(Problem):
     """The overlay cannot be used. The message says what to do."""
 
 

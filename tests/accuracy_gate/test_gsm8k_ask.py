@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from accuracy_gate.gsm8k import check, stop_on_harm
 from accuracy_gate.gsm8k.ask import Answer, Answers, ask, read_answer
+from accuracy_gate.gsm8k.check import check
+from accuracy_gate.gsm8k.paired import stop_on_harm
 from accuracy_gate.gsm8k.questions import Question, QuestionSet
 from accuracy_gate.gsm8k.styles import style
 from contracts import Failure, FailureKind, LaunchRecord, Limits

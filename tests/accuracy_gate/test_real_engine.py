@@ -14,6 +14,8 @@ from accuracy_gate.arithmetic.measure import spec
 from accuracy_gate.collect import TokenRun, collect
 from accuracy_gate.drift_collect import DriftRun, collect_drift
 from accuracy_gate.gate import calibrate, check
+from accuracy_gate.gsm8k.check import check as check_sums
+from accuracy_gate.gsm8k.paired import stop_on_harm
 from accuracy_gate.prompts import prompts
 from accuracy_gate.reference import NightReference
 from accuracy_gate.texts import fixed_texts
@@ -74,7 +76,7 @@ def test_an_unchanged_engine_passes_and_a_skipped_layer_fails(reference: NightRe
             assert result.outcome == "pass", result.reason
         result = drift.check(reference.drift, collect_drift(unchanged, fixed_texts(6), "concurrent", WIDTH))
         assert result.outcome == "pass", result.reason
-        stop = gsm8k.stop_on_harm(reference.answers.answers)
+        stop = stop_on_harm(reference.answers.answers)
         answers = gsm8k.ask(unchanged, QUESTIONS, STYLE, 16, after_wave=stop)
         assert not answers.stopped and answers.correct >= reference.answers.correct - 1
 
@@ -85,5 +87,5 @@ def test_an_unchanged_engine_passes_and_a_skipped_layer_fails(reference: NightRe
         assert result.outcome == "fail", result.reason
         answers = gsm8k.ask(wrong, QUESTIONS, STYLE, 16, after_wave=stop)
     assert answers.stopped and answers.not_asked >= 16  # twelve straight losses are enough: one wave, or two
-    result = gsm8k.check(QUESTIONS, reference.answers, answers)
+    result = check_sums(QUESTIONS, reference.answers, answers)
     assert result.outcome == "fail", result.reason

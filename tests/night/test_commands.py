@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from agents import runner
-from agents.cli import closing_words, follow_as_json, report_command, verify_command
+from agents.cli import closing_words
 from agents.config import load_night
+from agents.night_cli import follow_as_json, report_command, verify_command
 from contracts import Event
 from ledger.log import Ledger
 from ledger.view import NightView
