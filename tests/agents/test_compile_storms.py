@@ -194,6 +194,17 @@ WARNING 11-29 [jit_monitor.py:140] TileLang JIT compilation during inference: ot
 """
 
 
+def test_an_unchanged_tree_is_not_read_again(aiter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, cache = dossier(knobs=KNOBS, card=GFX950, aiter=str(aiter)), tmp_path / "cache"
+    first = compile_storms.look(asked, cache)
+    read: list[Path] = []
+    monkeypatch.setattr(compile_storms, "storms", lambda sources: read.append(sources.root) or storms(sources))
+    assert compile_storms.look(asked, cache) == first and read == []
+    kernels = aiter / "ops" / "triton" / "kernels.py"
+    kernels.write_text(kernels.read_text().replace("rows: tl.constexpr", "rows"))
+    assert compile_storms.look(asked, cache) != first and read == [aiter]
+
+
 def test_what_the_jit_monitor_saw(aiter: Path, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text(LOG)
     logs = (str(tmp_path / "engine.log"), str(tmp_path / "missing.log"))

@@ -13,14 +13,14 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Literal
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from agents.research.compile.amdgcn import AssemblyError, KernelEvidence, parse_assembly
+from agents.research.remembered import recall, remember
 from contracts import Frozen, content_hash
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -88,28 +88,18 @@ def _ask(python: str, _changed: int) -> Toolchain | None:
     return Toolchain(python=python, triton=found.group(1)) if found else None
 
 
-def default_cache() -> Path:
-    """The platform's folder for what can be computed again."""
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "nightgate" / "compile"
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", home)) / "nightgate" / "compile"
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "nightgate" / "compile"
-
-
 def run_jobs(toolchain: Toolchain, jobs: list[Job], cache: Path | None, each_s: float = EACH_S) -> list[Result]:
     """One result a job, in order. Results that the compiler would give again are remembered in `cache`, by the hash of
     text, arguments, options and Triton's version; a crash or a hang is not. None: nothing is remembered."""
     keys = [content_hash([FORMAT, toolchain.triton, job.model_dump(mode="json")], length=32) for job in jobs]
-    found = {key: kept for key in set(keys) if cache is not None and (kept := _remembered(cache, key)) is not None}
+    found = {key: kept for key in set(keys) if cache is not None and (kept := recall(cache, key, Result)) is not None}
     missing = {key: job for key, job in zip(keys, jobs, strict=True) if key not in found}
     for start in range(0, len(missing), MAX_JOBS):
         part = list(missing.items())[start : start + MAX_JOBS]
         for (key, _), result in zip(part, _in_child(toolchain, [job for _, job in part], each_s), strict=True):
             found[key] = result
             if cache is not None and result.outcome in ("done", "refused"):
-                _remember(cache, key, result)
+                remember(cache, key, result)
     return [found[key] for key in keys]
 
 
@@ -155,21 +145,3 @@ def _result(line: str, job: Job) -> Result:
         return Result(outcome="refused", reason=str(error))
     except (ValueError, KeyError, TypeError) as error:
         return Result(outcome="crash", reason=f"the compiler's process answered with something else: {error!r}"[:300])
-
-
-def _remembered(cache: Path, key: str) -> Result | None:
-    try:
-        return Result.model_validate_json((cache / f"{key}.json").read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
-def _remember(cache: Path, key: str, result: Result) -> None:
-    """Whole or not at all; a cache that cannot be written only costs time."""
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=cache, suffix=".part", delete=False, encoding="utf-8") as file:
-            file.write(result.model_dump_json())
-        os.replace(file.name, cache / f"{key}.json")
-    except OSError:
-        pass

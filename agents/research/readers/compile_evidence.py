@@ -14,13 +14,14 @@ from pathlib import Path
 
 from agents.research.compile import gemm_rows
 from agents.research.compile.amdgcn import ARCHS, KernelEvidence
-from agents.research.compile.evidence import Result, Toolchain, default_cache, find_toolchain, run_jobs
+from agents.research.compile.evidence import Result, Toolchain, find_toolchain, run_jobs
 from agents.research.compile.extract import Kernel
 from agents.research.compile.gemm_rows import Row
 from agents.research.compile.modules import Sources
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding
 from agents.research.model_shape import Gemm
+from agents.research.remembered import default_cache
 from contracts import Evidence
 
 NAME = "compile_evidence"
@@ -41,7 +42,7 @@ def look(dossier: Dossier, cache: Path | None = None) -> list[Finding]:
     if not kernel.text:
         return [_not_compiled(kernel, dossier.card.arch)]
     rows = _rows(dossier, sources)
-    return _findings(dossier, toolchain, kernel, rows, cache or default_cache()) if rows else []
+    return _findings(dossier, toolchain, kernel, rows, cache or default_cache("compile")) if rows else []
 
 
 def dropped(dossier: Dossier) -> list[str]:

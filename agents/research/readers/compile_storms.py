@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agents.research.attention_backends import calls_aiter
-from agents.research.compile.evidence import Toolchain, default_cache, find_toolchain, run_jobs
+from agents.research.compile.evidence import Toolchain, find_toolchain, run_jobs
 from agents.research.compile.fixes import by_hand, diff
 from agents.research.compile.flow import Vary
 from agents.research.compile.modules import Sources
 from agents.research.compile.storms import BATCHES, Storm, count_job, storms
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms
-from contracts import Evidence
+from agents.research.remembered import default_cache, recall, remember, stamp
+from contracts import Evidence, Frozen, content_hash
 
 NAME = "compile_storms"
 MAX_KERNELS = 15  # told one by one, a tree; the rest in one line
@@ -37,18 +38,40 @@ MONITOR = re.compile(r"(\w+) (?:kernel )?JIT compilation during inference: ([\w.
 SHARE = 0.01
 
 
+class Told(Frozen):
+    """A tree's findings, as they are remembered."""
+
+    findings: tuple[Finding, ...]
+
+
 def look(dossier: Dossier, cache: Path | None = None) -> list[Finding]:
-    """`cache`: where counts are remembered, the user's cache folder by default."""
+    """`cache`: where counts and a tree's findings are remembered, the user's cache folder by default."""
     logged = _logged(dossier.engine_logs)
     found = [_from_log(kernel, seen) for kernel, seen in logged.items()]
     if dossier.card.kind == "cpu":
         return found
     toolchain = find_toolchain(dossier.spec.python) if dossier.card.kind == "amd" else None
+    cache = cache or default_cache("compile")
     for tree in _trees(dossier):
-        sources = Sources(tree)
-        here = [s for s in storms(sources) if _of_this_card(s, dossier.card.kind)]
-        found += _of_tree(dossier, sources, here, set(logged), toolchain, cache or default_cache())
+        key = _key(dossier, tree, sorted(logged), toolchain)
+        told = recall(cache, key, Told)
+        if told is None:
+            sources = Sources(tree)
+            here = [s for s in storms(sources) if _of_this_card(s, dossier.card.kind)]
+            findings, counted = _of_tree(dossier, sources, here, set(logged), toolchain, cache)
+            told = Told(findings=tuple(findings))
+            if counted:  # a compiler that crashed or hung may do better the next time
+                remember(cache, key, told)
+        found += told.findings
     return found
+
+
+def _key(dossier: Dossier, tree: Path, logged: list[str], toolchain: Toolchain | None) -> str:
+    """Of everything that these findings rest on: the tree's files, this code, and what is used of the dossier."""
+    own = stamp(Path(__file__).parents[1])
+    compiler = toolchain.model_dump(mode="json") if toolchain else None
+    card = [dossier.card.arch, dossier.card.kind]
+    return content_hash([own, stamp(tree), *card, [*logged], compiler, dossier.cost_s()], length=32)
 
 
 def dropped(dossier: Dossier) -> list[str]:
@@ -78,14 +101,16 @@ def _of_one_model(storm: Storm) -> bool:
 
 def _of_tree(
     dossier: Dossier, sources: Sources, found: list[Storm], logged: set[str], toolchain: Toolchain | None, cache: Path
-) -> list[Finding]:
+) -> tuple[list[Finding], bool]:
+    """What is told, and whether Triton counted everything that it was asked to."""
     each: dict[str, list[Storm]] = {}
     for storm in found:
         if storm.vary == Vary.EACH:
             each.setdefault(storm.kernel_at, []).append(storm)
     groups = sorted(each.values(), key=lambda g: (g[0].kernel not in logged, _of_one_model(g[0])))
     shown = groups[:MAX_KERNELS]
-    counts = _counts(dossier, [s for group in shown for s in group], toolchain, cache)
+    asked = [s for group in shown for s in group] if toolchain else []
+    counts = _counts(dossier.card.arch, asked, toolchain, cache) if toolchain else {}
     result = [_finding(dossier, sources, group, counts, logged, toolchain) for group in shown]
     for kind, rest in (
         ("whenever a batch or a length changes", [s for group in groups[MAX_KERNELS:] for s in group]),
@@ -111,7 +136,7 @@ def _of_tree(
                 evidence=tuple(Evidence(source=line.split(" ")[0], detail=line) for line in sources.broken[:MAX_NAMED]),
             )
         )
-    return result
+    return result, len(counts) == len(set(asked))
 
 
 def _evidence(storm: Storm) -> Evidence:
@@ -122,21 +147,23 @@ def _evidence(storm: Storm) -> Evidence:
     )
 
 
-def _counts(
-    dossier: Dossier, found: list[Storm], toolchain: Toolchain | None, cache: Path
-) -> dict[Storm, tuple[int, int, int]]:
-    """Variants over BATCHES: as it is, as a run-time argument, as one that is not specialised. Without Triton: the
-    number of values, the three classes of a run-time integer (1, divisible by 16, other), 1."""
-    plain = {s: (len(set(s.values)), len({(v == 1, v % 16 == 0) for v in s.values}), 1) for s in found}
-    if toolchain is None:
-        return plain
-    arch = dossier.card.arch
+Counts = tuple[int, int, int]  # variants over BATCHES: as it is, as a run-time argument, as one not specialised
+
+
+def _by_values(storm: Storm) -> Counts:
+    """Without Triton: the number of values, the three classes of a run-time integer (1, divisible by 16, other), 1."""
+    return len(set(storm.values)), len({(v == 1, v % 16 == 0) for v in storm.values}), 1
+
+
+def _counts(arch: str, found: list[Storm], toolchain: Toolchain, cache: Path) -> dict[Storm, Counts]:
+    """By Triton's own binder; a storm whose count crashed or hung is left out."""
     jobs = [count_job(s, arch, way) for s in found for way in ("constexpr", "run time", "not specialised")]
     variants = [result.variants for result in run_jobs(toolchain, jobs, cache)]
     counted = {}
     for index, storm in enumerate(found):
-        three = [v for v in variants[3 * index : 3 * index + 3] if v is not None]
-        counted[storm] = (three[0], three[1], three[2]) if len(three) == 3 else plain[storm]
+        now, run_time, plain = variants[3 * index : 3 * index + 3]
+        if now is not None and run_time is not None and plain is not None:
+            counted[storm] = (now, run_time, plain)
     return counted
 
 
@@ -144,18 +171,19 @@ def _finding(
     dossier: Dossier,
     sources: Sources,
     group: list[Storm],
-    counts: dict[Storm, tuple[int, int, int]],
+    counts: dict[Storm, Counts],
     logged: set[str],
     toolchain: Toolchain | None,
 ) -> Finding:
     """Of one kernel, all its parameters. With a diff where all of them may become run-time arguments."""
     kernel, seen = group[0].kernel, group[0].kernel in logged
     names = " and ".join(s.parameter for s in group)
+    counter = f"Triton {toolchain.triton}'s binder" if toolchain and set(group) <= set(counts) else "different values"
+    counts = {s: counts[s] if counter != "different values" else _by_values(s) for s in group}
     before = max(counts[s][0] for s in group)
     why = [reason for s in group if (reason := by_hand(sources, s))]
     free = [s.parameter for s in group if not by_hand(sources, s)]
     patch = diff(group[0].module, group[0].node, free) if free else ""
-    counter = f"Triton {toolchain.triton}'s binder" if toolchain else "different values"
     evidence = [_evidence(s) for s in group]
     for s in group:
         now, run_time, plain = counts[s]

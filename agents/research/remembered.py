@@ -1,0 +1,65 @@
+"""What was computed before and would come out the same, kept in the user's cache folder. Losing it only costs time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from contracts import JsonValue, content_hash
+
+T = TypeVar("T", bound=BaseModel)
+
+
+def default_cache(name: str) -> Path:
+    """The platform's folder for what can be computed again; `name` is nightgate's own part of it."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "nightgate" / name
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA", home)) / "nightgate" / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "nightgate" / name
+
+
+def recall(cache: Path, key: str, kind: type[T]) -> T | None:
+    """None: not there, or not readable as `kind`."""
+    try:
+        return kind.model_validate_json((cache / f"{key}.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def remember(cache: Path, key: str, value: BaseModel) -> None:
+    """Whole or not at all; a cache that cannot be written only costs time."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=cache, suffix=".part", delete=False, encoding="utf-8") as file:
+            file.write(value.model_dump_json())
+        os.replace(file.name, cache / f"{key}.json")
+    except OSError:
+        pass
+
+
+def stamp(root: Path) -> str:
+    """Changes whenever a Python file of the folder is added, taken away or written: by name, size and time of change
+    (st_ctime, which a copy with the old dates does not keep)."""
+    return content_hash(list(_files(root)), length=32)
+
+
+def _files(root: Path) -> Iterator[JsonValue]:
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                try:
+                    seen = os.stat(path)
+                except OSError:
+                    yield [path, "gone"]
+                    continue
+                yield [path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
