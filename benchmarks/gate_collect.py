@@ -119,11 +119,12 @@ def spec(place: Place, core: int | None, flags: dict[str, JsonValue], env: dict[
 
 def run_process(
     name: str, engine_spec: EngineSpec, sets: Sequence[int], size: Size, known: Callable[[str], Answers | None],
-    both_modes: bool, path: Path,
+    both_modes: bool, path: Path, widths: Sequence[int] | None = None,
 ) -> Process:  # fmt: skip
     """One fresh engine through all sets, saved at `path` after each. `known`: the unchanged engine's sums, by secret,
-    to stop where harm is shown. `both_modes`: drift alone as well as concurrent, as a reference needs it. An engine
-    that fails is a result."""
+    to stop where harm is shown. `both_modes`: drift alone as well as concurrent, as a reference needs it. `widths`: of
+    the reference, which a candidate is asked at whatever its own are; None: this engine's own. An engine that fails is
+    a result."""
     began = time.monotonic()
     done = Process(name=name, flags=engine_spec.flags, env=engine_spec.env, start_s=0.0, widths="", gates=())
     try:
@@ -132,10 +133,10 @@ def run_process(
             Engine.start(engine_spec, "L000", Path(folder), LIMITS) as engine,
         ):
             record = engine.wait_ready()
-            widths = plan(record.realised, size.more_widths, asked_anyway=(1, size.width))
-            done = done.model_copy(update={"start_s": time.monotonic() - began, "widths": widths.sentence})
+            own = plan(record.realised, size.more_widths, asked_anyway=(1, size.width))
+            done = done.model_copy(update={"start_s": time.monotonic() - began, "widths": own.sentence})
             for number in sets:
-                gate = _gate(engine, name, secret(number), widths.widths, size, known, both_modes)
+                gate = _gate(engine, name, secret(number), widths or own.widths, size, known, both_modes)
                 done = done.model_copy(update={"gates": (*done.gates, gate)})
                 done.save(path)
     except Exception as error:  # a fault may break the engine in any way: that is what the table then says
