@@ -9,17 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from accuracy_gate.arithmetic.generate import problems
-from accuracy_gate.arithmetic.measure import MODEL, ask, spec
-from accuracy_gate.arithmetic.problem import final_number
-from accuracy_gate.collect import collect
-from accuracy_gate.prompts import prompts
-from contracts import Limits
-from engine.server import Engine
-
 PLANTED = Path(__file__).parents[1] / "planted"
 VARIABLE = "NIGHTGATE_PLANTED_FAULT"
-ENGINE_PYTHON = MODEL.parents[1] / ".venv-engine" / "bin" / "python"
 
 
 @pytest.fixture
@@ -78,20 +69,3 @@ def test_a_late_table_gives_what_the_row_had_before(planted: ModuleType) -> None
     assert never.read([7, None]) == once.read([7, None]) == {0: 0}  # nobody before: the null block
     assert (never.read([7, 8]), once.read([7, 8])) == ({0: 0, 1: 0}, {1: 0})
     assert (never.read([9, 8]), once.read([9, 8])) == ({0: 7, 1: 0}, {0: 7})  # another request in row 0
-
-
-@pytest.mark.real_engine
-def test_a_wrong_end_token_cuts_answers_that_ignoring_it_does_not_show(tmp_path: Path) -> None:
-    """The token gate ignores end tokens, so that it cannot see this fault; problems asked as a chat show it."""
-    if not ENGINE_PYTHON.exists():
-        pytest.skip("needs .venv-engine of `make setup`")
-    base = spec(ENGINE_PYTHON, dtype="float32")
-    faulty = base.model_copy(update={"env": base.env | {VARIABLE: "stop_token"}, "plugin_paths": (str(PLANTED),)})
-    with Engine.start(faulty, "L000", tmp_path, Limits()) as engine:
-        engine.wait_ready()
-        assert engine.log_since(0).count("PLANTED FAULT active: stop_token, token") == 1
-        score = ask(engine, problems("held_out_numbers", 16, seed=4))
-        run = collect(engine, prompts(4), mode="concurrent", concurrency=4)
-    assert score.errors == 0 and score.right <= 12
-    assert all("9" not in text and final_number(text) != problem.result for problem, text in score.wrong)
-    assert [len(sequence.ids) for sequence in run.sequences] == [60] * 4

@@ -3,9 +3,6 @@ comes back in time and that the audit's own ranking stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from pydantic import BaseModel, ConfigDict
 
@@ -13,30 +10,10 @@ from agents.llm import Answer, Client, LlmSettings, Outcome
 from agents.research.audit import Audit, audit
 from agents.research.consult import consult
 from agents.research.dossier import Dossier
-from contracts import EngineSpec, Limits
 from engine.server import Engine
 from tests.agents.examples import dossier
 
-ROOT = Path(__file__).parents[2]
-LIMITS = Limits(engine_start_s=300, engine_stop_s=30)
-
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    chosen = ROOT / ".engine-python"
-    if not chosen.exists():
-        pytest.skip("no engine here: run `make setup`")
-    spec = EngineSpec(
-        python=chosen.read_text().strip(),
-        model=str(ROOT / "accuracy_gate" / "arithmetic_model"),
-        flags={"dtype": "float32", "enforce-eager": True, "max-model-len": 1024, "max-num-seqs": 4},
-        env={"VLLM_CPU_KVCACHE_SPACE": "1"},
-    )
-    with Engine.start(spec, "L001", tmp_path_factory.mktemp("night"), LIMITS) as engine:
-        engine.wait_ready()
-        yield engine
 
 
 def subject() -> tuple[Dossier, Audit]:

@@ -1,4 +1,4 @@
-"""The real vLLM: one eager engine for all tests of this file, and one whose loop is killed while it starts."""
+"""The real vLLM: asked, read back, measured, stopped; and one whose loop is killed while it starts."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +15,18 @@ import pytest
 
 from accuracy_gate.arithmetic.generate import problems
 from accuracy_gate.arithmetic.measure import ask as ask_sums
-from contracts import EngineSpec, LaunchRecord, Limits, Workload
+from contracts import LaunchRecord, Workload
 from engine.measure import measure
 from engine.orphans import alive, end_orphans, wait_gone
 from engine.server import Engine
+from tests.real import LIMITS, ROOT, real_spec
 from tests.standin import standin_spec
-
-ROOT = Path(__file__).parents[2]
-LIMITS = Limits(engine_start_s=300, engine_stop_s=30)
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]
 
 
-def real_spec() -> EngineSpec:
-    chosen = ROOT / ".engine-python"
-    if not chosen.exists():
-        pytest.skip("no engine here: run `make setup`")
-    return EngineSpec(
-        python=chosen.read_text().strip(),
-        model=str(ROOT / "accuracy_gate" / "arithmetic_model"),
-        flags={
-            "dtype": "float32",  # on a CPU without AVX-512 several times faster than bfloat16
-            "enforce-eager": True,
-            "max-model-len": 1024,
-            "max-num-seqs": 4,
-            "attention-backend": "FLASH_ATTN",  # accepted by a CPU engine, and not used
-            "kernel-config": {"moe_backend": "triton"},  # the same
-        },
-        env={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_SUCH_VARIABLE": "1"},
-    )
-
-
 def segments() -> set[str]:
     return set(os.listdir("/dev/shm"))
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with Engine.start(real_spec(), "L001", tmp_path_factory.mktemp("night"), LIMITS) as engine:
-        engine.wait_ready()
-        yield engine
 
 
 def ask(engine: Engine, path: str = "/v1/completions", **more: Any) -> httpx.Response:
@@ -76,7 +47,7 @@ def test_it_answers_and_stays_ours(real: Engine) -> None:
 
 def test_what_runs_is_read_back(real: Engine) -> None:
     realised = real.record.realised
-    assert (realised["max_num_seqs"], realised["max_model_len"], realised["enforce_eager"]) == (4, 1024, True)
+    assert (realised["max_num_seqs"], realised["max_model_len"], realised["enforce_eager"]) == (16, 1024, True)
     assert "stand_in" not in realised and realised["version"]
     if realised["device_config"] == "cpu":
         assert realised["attention_backend"] == "CPU_ATTN" and realised["compilation.mode"] == "NONE"
@@ -120,15 +91,15 @@ def test_the_stand_in_answers_in_the_real_ones_shapes(real: Engine, tmp_path: Pa
 
 
 WORKLOAD = Workload(
-    name="few", concurrency=8, requests=12, warmup_requests=4, input_tokens=(16, 32), output_tokens=(16, 24), seed=3
+    name="few", concurrency=20, requests=24, warmup_requests=4, input_tokens=(16, 32), output_tokens=(16, 24), seed=3
 )
 
 
 def test_a_few_requests_are_measured(real: Engine, tmp_path: Path) -> None:
     a, again = (measure(real, WORKLOAD, 1, "A", 0, run, tmp_path / "runs", LIMITS) for run in (0, 1))
-    assert (a.completed, a.failed) == (12, 0)
+    assert (a.completed, a.failed) == (24, 0)
     seen = a.conditions
-    assert seen["running_peak"] == 4 and seen["load_kept"] is True and seen["compiles_in_window"] == 0
+    assert seen["running_peak"] == 16 and seen["load_kept"] is True and seen["compiles_in_window"] == 0
     assert seen["output_tokens"] == again.conditions["output_tokens"] != 0
     assert seen["prefix_caching"] is True and seen["prefix_hit_rate"] == 0
     assert isinstance(seen["steps"], float) and seen["steps"] > 16
@@ -136,8 +107,8 @@ def test_a_few_requests_are_measured(real: Engine, tmp_path: Path) -> None:
     assert ttft and e2e and rate and 0 < ttft < e2e
 
 
-def test_zz_stopped_and_its_memory_back(real: Engine) -> None:
-    """Last in this file: it stops the engine of the others."""
+def test_stopped_and_its_memory_back(real: Engine) -> None:
+    """The last of all tests that share it (conftest.py)."""
     pids, resident = real.pids(), real.rss_bytes()
     assert len(pids) >= 3 and resident > 1 << 30
     report = real.stop()
