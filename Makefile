@@ -3,6 +3,8 @@
 .PHONY: help night test quick lint setup relock clean
 
 PYTHON ?= python3
+# Some containers set it. Every process would compile all that it imports again, and the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 # What mypy checks; a room that a checkout does not have is left out.
 ROOMS := $(wildcard agents judge accuracy_gate engine cards kernels ledger upstream setup contracts.py run_night.py)
 
