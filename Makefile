@@ -19,10 +19,11 @@ help:
 night: setup
 	.venv/bin/python run_night.py configs/nights/first_night.yaml
 
+# Whole nights against the stand-in mostly wait, so two run side by side. Real engines run alone, one after the other.
 test: quick
-	.venv/bin/python -m pytest -m "real_engine or whole_night"
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m whole_night
+	.venv/bin/python -m pytest -m real_engine
 
-# Two processes; what starts engines or measures runs alone, one after the other (make test).
 quick: lint
 	.venv/bin/python -m pytest -n 2 --dist loadfile -m "not real_engine and not whole_night"
 

@@ -3,11 +3,19 @@ the loop keeps the good, refuses the rest for the right reason, and loses nothin
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import psutil
 import yaml
 
 from tests.standin import PYTHON
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 # The stand-in's steps cost the same whatever runs, so twice the sequences is nearly twice the speed.
 NIGHT = {
@@ -84,3 +92,49 @@ def write_night(folder: Path, **changes: object) -> Path:
     path = folder / "rehearsal.yaml"
     path.write_text(yaml.safe_dump({**NIGHT, **changes}, sort_keys=False))
     return path
+
+
+def run(*arguments: str, killed_at: tuple[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """run_night.py as its user calls it; with `killed_at` it dies of SIGKILL at that ledger line."""
+    script = [str(CHECKOUT / "run_night.py")]
+    if killed_at:
+        script = ["-m", "tests.night.killed", *killed_at]
+    return subprocess.run(
+        [sys.executable, *script, *arguments], cwd=CHECKOUT, capture_output=True, text=True, timeout=240
+    )
+
+
+def only_night(logs: Path) -> Path:
+    (night,) = [p.parent for p in logs.glob("*/ledger.jsonl")]
+    return night
+
+
+def events(night: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (night / "ledger.jsonl").read_text().splitlines()]
+
+
+def engines_of(night: Path) -> list[psutil.Process]:
+    """Living processes that the night's ledger says it started."""
+    alive = []
+    for event in events(night):
+        if event["kind"] == "launch_started":
+            launch = event["data"]["launch"]
+            try:
+                process = psutil.Process(launch["pid"])
+                if abs(process.create_time() - launch["pid_started"]) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+                    alive.append(process)
+            except psutil.NoSuchProcess:
+                pass
+    return alive
+
+
+def wait_for_no_engine(night: Path) -> None:
+    deadline = time.monotonic() + 20
+    while engines_of(night) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert engines_of(night) == [], "an engine outlived its night"
+
+
+def verdicts(night: Path) -> dict[str, tuple[str, str]]:
+    told = json.loads(run("report", str(night), "--json").stdout)
+    return {e["change"]["key"]: (e["verdict"], e["reason"]) for e in told["experiments"]}

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.night.rehearsal import write_night
-from tests.night.test_rehearsal import only_night, run
+from tests.night.rehearsal import only_night, run, write_night
 
 pytestmark = [pytest.mark.whole_night, pytest.mark.timeout(300)]
 
