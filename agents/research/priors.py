@@ -42,7 +42,7 @@ class Provenance(Frozen):
 class Prior(Frozen):
     """`outcome` is what it did there; no_effect includes accepted and ignored, hurts includes refused and wrong.
     `basis` says what the gain rests on; only "measured" is a measurement of this change alone. `gain` is of the whole
-    objective, or of the `part` (shares.CATEGORIES) or the `phase` that it names."""
+    objective, or of the `part` or the `phase` that it names."""
 
     id: str
     lever: Lever | Literal["none"]  # none: knowledge for which there is no lever yet

@@ -38,14 +38,24 @@ class Part(Frozen):
     limit: Limit
 
 
-class Estimate(Frozen):
-    """What the roofline expects of one request's share of the engine's time, seconds, and of its split by category."""
+class PhaseEstimate(Frozen):
+    """Of one request's own part of the engine's time."""
 
-    prefill_s: float
-    decode_s: float
-    prefill: dict[str, float]
-    decode: dict[str, float]
+    seconds: float
+    shares: dict[str, float]  # by category
+    steps: float  # that part in whole steps: 3 output tokens of a batch of 64 are 3/64 of a step
+    load: str  # of a step, in words
+
+
+class Estimate(Frozen):
+    """What the roofline expects of a request."""
+
+    prefill: PhaseEstimate
+    decode: PhaseEstimate
     words: str  # "estimated: roofline of gfx950 (AMD Instinct MI355X)"
+
+    def of(self, phase: str) -> PhaseEstimate:
+        return self.prefill if phase == "prefill" else self.decode
 
 
 class Roofline(Frozen):
@@ -55,6 +65,7 @@ class Roofline(Frozen):
     prompt_tokens: float  # mean, a cached prefix left out
     output_tokens: float  # mean
     together: float  # prompts in one pass
+    prefill_steps: float  # of one request, by the token budget: below 1 where prompts share a step
     prefill: dict[str, Part]  # of one such pass
     running: float  # sequences in a decode step
     context: float  # their mean length
@@ -72,9 +83,14 @@ class Roofline(Frozen):
         return _total(self.prefill) / self.together
 
     @property
+    def decode_steps(self) -> float:
+        """Of one request: its share of the steps that it runs in."""
+        return self.output_tokens / self.tokens_per_step / self.running
+
+    @property
     def decode_s(self) -> float:
         """Of one request."""
-        return self.decode_step_s * self.output_tokens / self.tokens_per_step / self.running
+        return self.decode_step_s * self.decode_steps
 
     @property
     def decode_step_s(self) -> float:
@@ -163,12 +179,14 @@ def roofline(dossier: Dossier) -> Roofline | None:
     held = sum(size * min(longest, kind.window or longest) for kind, size in kept)
     fits = int(space // held) if 0 < held <= space else None
     running = _running(dossier, fits, lambda r: _total(decode(r)) * output / width)
-    together = max(1.0, min(float(work.concurrency or 1e9), _budget(dossier, sheet) // prompt))
+    budget = _budget(dossier, sheet)
+    together = max(1.0, min(float(work.concurrency or 1e9), budget // prompt))
     return Roofline(
         card=f"{sheet.arch} ({sheet.name})",
         prompt_tokens=prompt,
         output_tokens=output,
         together=together,
+        prefill_steps=max(1 / together, prompt / budget),
         prefill=step(Load(sequences=together, tokens=prompt, context=before, logits=1, decode=False)),
         running=running,
         context=context,
@@ -188,10 +206,19 @@ def estimate(dossier: Dossier) -> Estimate | None:
     if line is None:
         return None
     return Estimate(
-        prefill_s=line.prefill_s,
-        decode_s=line.decode_s,
-        prefill=_shares(line.prefill),
-        decode=_shares(line.decode),
+        prefill=PhaseEstimate(
+            seconds=line.prefill_s,
+            shares=_shares(line.prefill),
+            steps=line.prefill_steps,
+            load=f"prompts of {line.prompt_tokens:g} tokens, {line.together:g} at a time",
+        ),
+        decode=PhaseEstimate(
+            seconds=line.decode_s,
+            shares=_shares(line.decode),
+            steps=line.decode_steps,
+            load=f"{line.output_tokens:g} tokens, {line.running:g} sequences a step, "
+            f"{line.tokens_per_step} tokens of each at best",
+        ),
         words=f"estimated: roofline of {line.card}",
     )
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from agents.research.dossier import Dossier, PhaseProfile
 from agents.research.finding import Phase
-from agents.research.roofline import estimate
+from agents.research.roofline import Estimate, estimate
 from contracts import Frozen
-
-CATEGORIES = ("attention", "gemm", "moe", "norm", "sampling", "communication", "other", "idle")
 
 
 class Share(Frozen):
@@ -16,54 +14,98 @@ class Share(Frozen):
     words: str  # "attention is 43% of prefill (profile.json), prefill 80% of the time (estimated: roofline of gfx950)"
 
 
+def phase_share(dossier: Dossier, phase: Phase) -> Share | None:
+    """Of all time under the workload, what the phase takes. None where nothing says it."""
+    if phase == "all":
+        return Share(value=1.0, words="all of the time")
+    known = _weight(dossier, phase)
+    return known and Share(value=known.value, words=f"{phase} {known.value:.0%} of the time ({known.words})")
+
+
 def share(dossier: Dossier, phase: Phase, category: str) -> Share | None:
     """Of all time under the workload; `phase` "all" adds both. None where neither a profile nor an estimate has it.
 
-    "idle" is the time of a step in which no kernel runs; the other categories are shares of the kernels' time."""
+    "idle" is the time of a step in which no kernel runs; the other categories are shares of the kernels' time. They
+    never add up to more than phase_share: what a profile does not name shares what it leaves."""
     if phase == "all":
         both = [share(dossier, one, category) for one in ("prefill", "decode")]
         known = [one for one in both if one is not None]
         return Share(value=sum(s.value for s in known), words="; ".join(s.words for s in known)) if known else None
-    weight, within = _weight(dossier, phase), _within(dossier, phase, category)
-    if weight is None or within is None:
+    whole, within = phase_share(dossier, phase), _within(dossier, phase, category)
+    if whole is None or within is None:
         return None
-    value, words = within
-    return Share(value=weight[0] * value, words=f"{words}, {phase} {weight[0]:.0%} of the time ({weight[1]})")
+    return Share(value=whole.value * within.value, words=f"{within.words}, {whole.words}")
 
 
 def _profile(dossier: Dossier, phase: str) -> PhaseProfile | None:
     return next((p for p in dossier.phases if p.phase == phase), None)
 
 
-def _weight(dossier: Dossier, phase: str) -> tuple[float, str] | None:
-    """Share of all time that the phase takes."""
+def _weight(dossier: Dossier, phase: str) -> Share | None:
+    """Share of all time that the phase takes; `words`: who says so."""
     seen = _profile(dossier, phase)
     if seen is not None and seen.weight is not None:
-        return seen.weight, seen.source
+        return Share(value=seen.weight, words=seen.source)
     other = _profile(dossier, "decode" if phase == "prefill" else "prefill")
     if other is not None and other.weight is not None:
-        return 1 - other.weight, other.source
-    guess = estimate(dossier)
-    if guess is None:
-        return None
-    total = guess.prefill_s + guess.decode_s
-    return (guess.prefill_s if phase == "prefill" else guess.decode_s) / total, guess.words
+        return Share(value=1 - other.weight, words=other.source)
+    return _of_both_times(dossier, phase)
 
 
-def _within(dossier: Dossier, phase: str, category: str) -> tuple[float, str] | None:
+def _within(dossier: Dossier, phase: str, category: str) -> Share | None:
     """Share of the phase's own time."""
     seen = _profile(dossier, phase)
     busy = seen.kernel_ms / seen.step_ms if seen and seen.kernel_ms is not None and seen.step_ms else None
     if category == "idle":
         if seen is None or busy is None:
             return None
-        return 1 - busy, f"no kernel runs in {1 - busy:.0%} of a {phase} step ({seen.source})"
-    if seen is not None and category in seen.shares:
-        value = seen.shares[category] * (busy if busy is not None else 1.0)
-        return value, f"{category} is {value:.0%} of {phase} ({seen.source})"
+        return Share(value=1 - busy, words=f"no kernel runs in {1 - busy:.0%} of a {phase} step ({seen.source})")
+    given = seen.shares if seen else {}
+    if seen is not None and category in given:
+        inside, source = given[category], seen.source
+    else:
+        guess = estimate(dossier)
+        parts = guess.of(phase).shares if guess else {}
+        if guess is None or category not in parts:
+            return None
+        rest = sum(value for name, value in parts.items() if name not in given)
+        inside = parts[category] / rest * _left(given) if rest else 0.0
+        source = f"what {seen.source} leaves, split as {guess.words}" if seen and given else guess.words
+    value = inside * (1.0 if busy is None else busy)
+    return Share(value=value, words=f"{category} is {value:.0%} of {phase} ({source})")
+
+
+def _left(given: dict[str, float]) -> float:
+    """Of a phase's kernels, beside the categories that a profile names."""
+    return max(0.0, 1 - sum(given.values()))
+
+
+def _of_both_times(dossier: Dossier, phase: str) -> Share | None:
+    """From what a request costs in each phase, seconds of the engine: steps that were timed, else the roofline."""
     guess = estimate(dossier)
-    inside = None if guess is None else (guess.prefill if phase == "prefill" else guess.decode).get(category)
-    if inside is None or guess is None:
+    if guess is None:
         return None
-    value = inside * (busy if busy is not None else 1.0)
-    return value, f"{category} is {value:.0%} of {phase} ({guess.words})"
+    prefill, decode = _seconds(dossier, guess, "prefill"), _seconds(dossier, guess, "decode")
+    words = guess.words
+    if {prefill.words, decode.words} != {words}:
+        both = f"prefill {prefill.value:.3g} s a request, {prefill.words}; decode {decode.value:.3g} s, {decode.words}"
+        words = f"derived: {both}"
+    own = prefill if phase == "prefill" else decode
+    return Share(value=own.value / (prefill.value + decode.value), words=words)
+
+
+def _seconds(dossier: Dossier, guess: Estimate, phase: str) -> Share:
+    """Of one request; `value` is in seconds here. Where no step was timed but a profile says what some categories take,
+    the others' bound stands for what is left: the phase cannot be shorter than that."""
+    seen, bound = _profile(dossier, phase), guess.of(phase)
+    if seen is None:
+        return Share(value=bound.seconds, words=guess.words)
+    if seen.step_ms:
+        words = f"{bound.steps:.3g} steps of {seen.step_ms:.4g} ms ({bound.load}; {seen.source})"
+        return Share(value=bound.steps * seen.step_ms / 1e3, words=words)
+    left = _left(seen.shares)
+    rest = sum(value for name, value in bound.shares.items() if name not in seen.shares)
+    if not left or rest <= left:
+        return Share(value=bound.seconds, words=guess.words)
+    named = " and ".join(f"{name} at {value:.0%}" for name, value in seen.shares.items())
+    return Share(value=bound.seconds * rest / left, words=f"{guess.words} ({named}, {seen.source})")

@@ -258,8 +258,8 @@ def test_the_estimate_is_the_same_as_shares() -> None:
     about_it = about(SMALL, card(), work=ONE_LENGTH)
     guess = estimate(about_it)
     assert guess is not None
-    assert guess.decode["gemm"] == pytest.approx(4608 / 6496)
-    assert sum(guess.prefill.values()) == pytest.approx(1)
+    assert guess.decode.shares["gemm"] == pytest.approx(4608 / 6496)
+    assert sum(guess.prefill.shares.values()) == pytest.approx(1)
     assert guess.words == "estimated: roofline of gfx000 (a small card)"
     found = share(about_it, "decode", "gemm")
     assert found is not None

@@ -17,7 +17,7 @@ from agents.research.conditions import unmet
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
 from agents.research.priors import FOLDER, Prior, prior_files, read_all
-from agents.research.shares import CATEGORIES, share
+from agents.research.shares import phase_share, share
 from agents.tuning.apply import same
 from agents.tuning.levers import LEVERS
 from agents.tuning.static_check import static_check
@@ -139,14 +139,12 @@ def _share(prior: Prior, dossier: Dossier) -> tuple[float, str]:
     """What the gain is of, as a share of the objective's time, and where that is from."""
     if prior.part is None and prior.phase == "all":
         return 1.0, "measured as a whole there"
-    parts = (prior.part,) if prior.part else CATEGORIES
-    known = [found for found in (share(dossier, prior.phase, part) for part in parts) if found is not None]
-    if not known:
+    known = share(dossier, prior.phase, prior.part) if prior.part else phase_share(dossier, prior.phase)
+    if known is None:
         judged = JUDGED_PART if prior.part else JUDGED_PHASE
         of = " of ".join(word for word in (prior.part, prior.phase) if word and word != "all")
         return judged, f"the share of {of} is not known; {judged:.0%} is judged, cautiously"
-    words = known[0].words if prior.part else f"all of {prior.phase}: {known[0].words}"
-    return min(1.0, sum(found.value for found in known)), words
+    return known.value, known.words
 
 
 def _name(prior: Prior) -> str:
