@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from agents.research.dossier import Dossier
-from agents.research.finding import Finding, Terms
+from agents.research.finding import Finding, Terms, together
 from agents.research.rank import reader_names
 from agents.research.readers import READERS, known_priors
 from agents.tuning.static_check import static_check
@@ -111,26 +111,37 @@ def as_finding(h: Hypothesis) -> Finding:
 
 
 def merge(found: Sequence[Finding]) -> list[Finding]:
-    """One finding a change: the highest score stands, evidence and readers are joined. Findings without a change stay
-    as they are, equal ones once."""
+    """One finding a change: the highest score stands, evidence and readers are joined. Without a change: one finding
+    for what is called the same (Finding.same_as). All others stay as they are, equal ones once."""
     groups: dict[str, list[Finding]] = {}
     for finding in found:
-        key = finding.change.id if finding.change and finding.kind == "opportunity" else finding.model_dump_json()
-        group = groups.setdefault(key, [])
+        group = groups.setdefault(_key(finding), [])
         if finding not in group:
             group.append(finding)
     return [_merged(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
+def _key(finding: Finding) -> str:
+    if finding.kind == "opportunity" and finding.change:
+        return finding.change.id
+    named = finding.kind == "opportunity" and finding.terms and finding.same_as
+    return finding.same_as if named else finding.model_dump_json()
+
+
 def _merged(group: list[Finding]) -> Finding:
-    best = max(group, key=score)  # the first of equals
+    best, terms, fixes = max(group, key=score), None, [f.fix for f in group if f.fix]  # the first of equals
+    here = [f for f in group if f.reader != known_priors.NAME]
+    if best.change is None and here:  # what was read here leads; each of its fixes is one part of the same
+        best, fixes = max(here, key=score), [f.fix for f in here if f.fix]
+        terms = together([f.terms for f in here if f.terms], [f.terms for f in group if f not in here and f.terms])
     others = [f"{f.reader}: {f.title}" for f in group if f is not best]
     return best.model_copy(
         update={
+            "terms": terms or best.terms,
             "reader": " + ".join(dict.fromkeys(f.reader for f in group)),
             "title": "; also ".join([best.title, *others]),
             "evidence": tuple(dict.fromkeys(e for f in group for e in f.evidence)),
-            "fix": next((f.fix for f in (best, *group) if f.fix), ""),
+            "fix": "\n".join(dict.fromkeys(fixes)) if terms else next((f.fix for f in (best, *group) if f.fix), ""),
         }
     )
 

@@ -11,6 +11,7 @@ from pydantic import JsonValue, field_validator
 
 from agents.research.dossier import Dossier
 from agents.research.model_shape import ModelShape, ModelShapeError, model_shape
+from agents.research.tables.prompt_tiles import nothing_new
 from agents.tuning.apply import same
 from agents.tuning.levers import LEVERS
 from contracts import Frozen, Lever
@@ -38,6 +39,9 @@ class When(Frozen):
     dtype: tuple[str, ...] = ()  # of the activations: "float16", "bfloat16"
     head_size_at_least: int | None = None  # of any attention layer
     experts: bool | None = None  # the model has layers with experts
+    # Rows of the tile that prompts get in unified attention of the AITER that is audited. A tree that is not there, or
+    # cannot be followed, does not speak against it.
+    prompt_tile_rows_below: int | None = None
     linear_attention: bool | None = None  # or gated delta nets, Mamba: layers with a state instead of a KV cache
 
     @field_validator("vllm")
@@ -51,8 +55,9 @@ class When(Frozen):
 
 
 def unmet(when: When, dossier: Dossier) -> str | None:
-    """The first condition that does not hold tonight, in words, or None. What is not known does not hold."""
-    checks = (_card, _version, _engine, _load, _model)
+    """The first condition that does not hold tonight, in words, or None. What is not known does not hold, but for what
+    only a tree can say."""
+    checks = (_card, _version, _engine, _load, _model, _trees)
     return next((reason for check in checks for reason in check(when, dossier)), None)
 
 
@@ -126,6 +131,13 @@ def _model(when: When, dossier: Dossier) -> Iterator[str]:
         yield "it needs a model with experts" if when.experts else "it needs a model without experts"
     if when.linear_attention is not None and when.linear_attention != (shape.linear_attention_layers > 0):
         yield "it needs linear-attention layers" if when.linear_attention else "it needs attention in every layer"
+
+
+def _trees(when: When, dossier: Dossier) -> Iterator[str]:
+    if when.prompt_tile_rows_below:
+        reason = nothing_new(dossier, when.prompt_tile_rows_below)
+        if reason:
+            yield reason
 
 
 def shape_of(dossier: Dossier) -> ModelShape | None:

@@ -6,6 +6,7 @@ entry, a patch) is told in `fix`, ready to be applied by hand.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -43,6 +44,38 @@ class Terms(Frozen):
         return math.log(self.gain) * self.probability / (self.cost_s / 3600)
 
 
+def together(parts: Sequence[Terms], known: Sequence[Terms] = ()) -> Terms:
+    """Of parts that are tried at once: their shares add up, and each is sped up by its own number. `known`: what others
+    saw of the whole of it; the lower speed-up and the lower probability count, each with its own words."""
+    share = sum(part.share for part in parts)
+    left = sum(part.share / part.speedup for part in parts)
+    whole = parts[0].model_copy(
+        update={
+            "share": min(1.0, share),
+            "share_from": _one_beginning([part.share_from for part in parts]),
+            "speedup": share / left if left else parts[0].speedup,
+            "speedup_from": "; ".join(dict.fromkeys(part.speedup_from for part in parts)),
+        }
+    )
+    slow = min((whole, *known), key=lambda t: t.speedup)  # the first of equals
+    doubt = min((*parts, *known), key=lambda t: t.probability)
+    return whole.model_copy(
+        update={
+            "speedup": slow.speedup,
+            "speedup_from": slow.speedup_from,
+            "probability": doubt.probability,
+            "probability_from": doubt.probability_from,
+        }
+    )
+
+
+def _one_beginning(words: Sequence[str]) -> str:
+    """ "a; x", "a; y" -> "a; x and y": parts of one share say the same of the whole."""
+    begin = {w.rpartition("; ")[0] for w in words}
+    ends = dict.fromkeys(w.rpartition("; ")[2] for w in words)
+    return f"{begin.pop()}; {' and '.join(ends)}" if len(begin) == 1 and len(words) > 1 else "; ".join(words)
+
+
 class Finding(Frozen):
     """opportunity: something to try, with `terms`. trap: what would waste a night or serve something wrong.
     fact: what a person who reads the rest should know."""
@@ -55,6 +88,8 @@ class Finding(Frozen):
     change: Change | None = None  # where a lever can apply it
     terms: Terms | None = None
     risk: Literal["low", "medium", "high"] = "low"
+    # What is to be done, where no change says it: opportunities of one name are one (audit.merge). A prior's own id.
+    same_as: str = ""
 
     def hypothesis(self) -> Hypothesis | None:
         """For a night's queue, or None where nothing can be applied or won."""

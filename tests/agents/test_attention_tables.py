@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agents.research.conditions import When, unmet
 from agents.research.dossier import Dossier, PhaseProfile
 from agents.research.readers.attention_tables import look
 from agents.research.tables import attention_source
@@ -312,6 +313,39 @@ def test_nothing_is_said_without_an_amd_card_a_model_or_an_aiter(tmp_path: Path)
     assert look(dossier(model=good.model, aiter=good.aiter)) == []  # a CPU
     assert look(good.model_copy(update={"model": None})) == []
     assert look(good.model_copy(update={"aiter": ""})) == []
+
+
+# --- a prior's question to the tree ---
+
+
+def test_a_prior_of_larger_tiles_asks_the_tree_whether_they_are_there(tmp_path: Path) -> None:
+    when = When(prompt_tile_rows_below=128)
+    assert unmet(when, night(tmp_path)) is None  # 16 rows: it would be new
+    good = {**trees.TABLE, "attn_2d": {"any": trees.entry(128, 64)}}
+    assert unmet(when, night(tmp_path, good)) == (
+        "prompts get tiles of 128 rows here already (128 at head size 512, 128 at head size 256: "
+        f"aiter/{trees.FOLDER}/DEFAULT.json#attn_2d.any)"
+    )
+    half = {**trees.TABLE, "attn_2d": {"D_GEQ_512": trees.entry(16, 64), "any": trees.entry(128, 64)}}
+    assert unmet(when, night(tmp_path, half)) is None
+    other = night(tmp_path, good, flags={"attention-backend": "OTHER"})
+    assert unmet(when, other) == "prompts run on OTHER, which has another kernel for them"
+
+
+def test_a_tree_that_says_nothing_does_not_speak_against_a_prior(tmp_path: Path) -> None:
+    when = When(prompt_tile_rows_below=128)
+    assert unmet(when, night(tmp_path).model_copy(update={"aiter": ""})) is None
+    assert unmet(when, night(tmp_path, "{")) is None
+    strange = trees.FUNCTION.replace("if not all_decode", "if measured(head_size)")
+    trees.aiter(tmp_path / "strange", function=strange)
+    subject = night(tmp_path / "strange", None)
+    assert unmet(when, subject) is None
+
+
+def test_python_tiles_answer_too(tmp_path: Path) -> None:
+    trees.aiter(tmp_path, function=trees.FUNCTION.replace("head_size >= 512", "head_size >= 1024"))
+    said = unmet(When(prompt_tile_rows_below=128), night(tmp_path, None))
+    assert said is not None and said.endswith("head size 256: aiter/ops/triton/attention/unified_attention.py:14)")
 
 
 # --- older AITER: tiles in Python ---

@@ -72,6 +72,30 @@ def test_one_change_that_two_readers_propose_is_one_finding() -> None:
     assert len(merge([weak, opportunity("weak", change=change(16))])) == 2
 
 
+def test_what_is_called_the_same_is_one_finding_of_its_parts() -> None:
+    """Two layer kinds of one fault, read here, and a prior of the whole: tried at once, told once."""
+    wide, near = (
+        opportunity(name, fix=f"entry {name}", same_as="tiles", terms=terms(share, 3.0, 0.4).model_copy(update=words))
+        for name, share, words in (
+            ("wide", 0.2, {"share_from": "43% of prefill; 66% of it here"}),
+            ("near", 0.1, {"share_from": "43% of prefill; 34% of it there"}),
+        )
+    )
+    prior = opportunity("a prior", reader="known_priors", fix="by hand", same_as="tiles", terms=terms(0.3, 2.4, 0.7))
+    (joined,) = merge([prior, wide, near])
+    assert (joined.title, joined.reader) == ("wide; also known_priors: a prior; also r: near", "known_priors + r")
+    assert joined.fix == "entry wide\nentry near"  # both entries; the prior's words give way to what was read
+    assert joined.terms is not None
+    assert joined.terms.share == pytest.approx(0.3) and joined.terms.speedup == 2.4 and joined.terms.probability == 0.4
+    assert joined.terms.share_from == "43% of prefill; 66% of it here and 34% of it there"
+    assert joined.terms.speedup_from == "measured elsewhere"
+    (alone,) = merge([wide, near])
+    assert alone.terms is not None
+    assert alone.terms.gain == pytest.approx(1 / (1 - 0.3 + 0.2 / 3 + 0.1 / 3))
+    assert merge([prior]) == [prior]
+    assert len(merge([prior, wide.model_copy(update={"kind": "fact", "terms": None})])) == 2
+
+
 @pytest.mark.parametrize(("gain", "bound"), [(1.75, 4.0), (1.15, None), (1.0, 2.0), (1.03, 1.03)])
 def test_a_nights_hypothesis_keeps_its_gain_and_its_bound(gain: float, bound: float | None) -> None:
     h = Hypothesis(

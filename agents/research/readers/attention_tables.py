@@ -20,13 +20,14 @@ from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms
 from agents.research.tables import attention, attention_source
 from agents.research.tables.attention import Call, Section
-from agents.research.tables.attention_calls import Reached, reached
+from agents.research.tables.attention_calls import Reached, named_backend, prompt_user, reached, runs_elsewhere
 from agents.research.tables.attention_entry import Check, Limits, Proposal, check, propose
 from agents.research.tables.attention_tree import AttentionTree, KernelUser, kernel_users, read_tree
+from agents.research.tables.prompt_tiles import SECTION
 from contracts import Evidence
 
 NAME = "attention_tables"
-SECTION = "attn_2d"  # the kernel of prompts; attn_3d and its like serve decode alone
+SAME_AS = "aiter-attention-prefill-tiles"  # configs/priors/gfx950.yaml: what one night did about it
 
 # One tuning night on MI355X, 2026, claims 2.71 to 2.81 times the speed of the prompt kernel of head 512, fp8, for 16 ->
 # 128 rows a tile (draft pull request 5926 of ROCm/aiter). Taken: the lower end, for eight times the rows; for fewer the
@@ -51,33 +52,28 @@ def look(dossier: Dossier) -> list[Finding]:
         return [_fact(title, [Evidence(source=f"vllm/{PLATFORM}", detail=said)])]
     tree = read_tree(Path(dossier.aiter), dossier.card.arch)
     users = kernel_users(Path(dossier.knobs.path), dossier.card.arch)
-    backend = _backend(dossier)
-    chosen = next((u for u in users if u.name == backend), None)
-    if backend and users and (chosen is None or not chosen.whole):
+    backend = named_backend(dossier)
+    if runs_elsewhere(backend, users):
         for_prompts = ", ".join(u.name for u in users if u.whole) or "no back end"
         title = f"Unified attention's tiles do not matter to prompts: those run on {backend}, not on {for_prompts}"
         return [_fact(title, [Evidence(source=u.source, detail=f"{u.name} calls it{_extent(u)}") for u in users])]
-    user = chosen or next((u for u in users if u.whole), None)
+    user = prompt_user(backend, users)
+    named = user is not None and user.name == backend
     kinds = reached(dossier, user)
     found = [_fact(f"Part of AITER cannot be read: {w}", [_at(tree.table_path, w)]) for w in tree.warnings]
     if not kinds:
         return found
     if tree.table is not None and not tree.problem:
-        return found + _from_table(dossier, tree, kinds, user, named=chosen is not None)
+        return found + _from_table(dossier, tree, kinds, user, named)
     if tree.problem or tree.loader:
         wrong = tree.problem or f"is not there, and {tree.loader} raises without it"
         title = f"Unified attention fails at its first call: its tile table for {dossier.card.arch} {wrong}"
         return [*found, _finding("trap", title, [_at(tree.table_path, wrong)], fix="choose another attention back end")]
-    return found + _from_source(dossier, tree, kinds, user, named=chosen is not None)
+    return found + _from_source(dossier, tree, kinds, user, named)
 
 
 def _extent(user: KernelUser) -> str:
     return "" if user.whole else ", and has another kernel for prompts"
-
-
-def _backend(dossier: Dossier) -> str:
-    held = dossier.spec.flags.get("attention-backend") or dossier.realised.get("attention_backend") or ""
-    return str(held).upper()
 
 
 # --- tables ---
@@ -312,7 +308,7 @@ def _opportunity(
     if tree.gluon_path:
         said = "Gluon kernels for this card too: a call that one of them serves does not read the Triton table"
         evidence = [*evidence, _at(tree.gluon_path, said)]
-    return _finding("opportunity", title, evidence, fix=fix, terms=terms, risk="medium")
+    return _finding("opportunity", title, evidence, fix=fix, terms=terms, risk="medium", same_as=SAME_AS)
 
 
 def _limits(dossier: Dossier) -> Limits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.research.dossier import Dossier
@@ -24,6 +25,23 @@ class Reached:
     def words(self) -> str:
         seen = f"window {self.kind.window}" if self.kind.window else "full attention"
         return f"{self.kind.layers} layers of head size {self.kind.head_size}, {seen}"
+
+
+def named_backend(dossier: Dossier) -> str:
+    """As the flags or the engine name it; "" where neither does."""
+    held = dossier.spec.flags.get("attention-backend") or dossier.realised.get("attention_backend") or ""
+    return str(held).upper()
+
+
+def runs_elsewhere(backend: str, users: Sequence[KernelUser]) -> bool:
+    """Prompts do not run on this kernel: a named back end has another one for them, or for everything."""
+    return bool(backend and users) and not any(u.name == backend and u.whole for u in users)
+
+
+def prompt_user(backend: str, users: Sequence[KernelUser]) -> KernelUser | None:
+    """The back end that calls the kernel for prompts: the named one, else the first that would."""
+    named = next((u for u in users if u.name == backend), None)
+    return named or next((u for u in users if u.whole), None)
 
 
 def reached(dossier: Dossier, user: KernelUser | None) -> list[Reached]:
