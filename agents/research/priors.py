@@ -54,6 +54,7 @@ class Prior(Frozen):
     gain: float | None = Field(None, gt=0)
     phase: Phase = "all"
     part: Part | None = None
+    part_share: float | None = Field(None, gt=0, le=1)  # of the phase, what the part took there, before
     basis: Literal["measured", "inferred", "guess"] = "measured"
     probability: float = Field(0.5, ge=0, le=1)
     compiles: bool = False  # the changed engine compiles at start

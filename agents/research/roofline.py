@@ -216,8 +216,8 @@ def estimate(dossier: Dossier) -> Estimate | None:
             seconds=line.decode_s,
             shares=_shares(line.decode),
             steps=line.decode_steps,
-            load=f"{line.output_tokens:g} tokens, {line.running:g} sequences a step, "
-            f"{line.tokens_per_step} tokens of each at best",
+            load=f"{line.output_tokens:g} tokens, {line.running:g} sequences a step"
+            + (f", {line.tokens_per_step} tokens of each at best" if line.tokens_per_step > 1 else ""),
         ),
         words=f"estimated: roofline of {line.card}",
     )

@@ -10,7 +10,10 @@ from contracts import Frozen
 
 
 class Share(Frozen):
+    """`estimated`: no profile said it of the phase, the roofline did."""
+
     value: float
+    estimated: bool = False
     words: str  # "attention is 43% of prefill (profile.json), prefill 80% of the time (estimated: roofline of gfx950)"
 
 
@@ -31,10 +34,35 @@ def share(dossier: Dossier, phase: Phase, category: str) -> Share | None:
         both = [share(dossier, one, category) for one in ("prefill", "decode")]
         known = [one for one in both if one is not None]
         return Share(value=sum(s.value for s in known), words="; ".join(s.words for s in known)) if known else None
-    whole, within = phase_share(dossier, phase), _within(dossier, phase, category)
-    if whole is None or within is None:
+    whole, inside = phase_share(dossier, phase), within(dossier, phase, category)
+    if whole is None or inside is None:
         return None
-    return Share(value=whole.value * within.value, words=f"{within.words}, {whole.words}")
+    words = f"{inside.words}, {whole.words}"
+    return Share(value=whole.value * inside.value, words=words, estimated=inside.estimated)
+
+
+def within(dossier: Dossier, phase: str, category: str) -> Share | None:
+    """Share of the phase's own time."""
+    seen = _profile(dossier, phase)
+    busy = seen.kernel_ms / seen.step_ms if seen and seen.kernel_ms is not None and seen.step_ms else None
+    if category == "idle":
+        if seen is None or busy is None:
+            return None
+        return Share(value=1 - busy, words=f"no kernel runs in {1 - busy:.0%} of a {phase} step ({seen.source})")
+    given = seen.shares if seen else {}
+    estimated = category not in given
+    if seen is not None and not estimated:
+        inside, source = given[category], seen.source
+    else:
+        guess = estimate(dossier)
+        parts = guess.of(phase).shares if guess else {}
+        if guess is None or category not in parts:
+            return None
+        rest = sum(value for name, value in parts.items() if name not in given)
+        inside = parts[category] / rest * _left(given) if rest else 0.0
+        source = f"what {seen.source} leaves, split as {guess.words}" if seen and given else guess.words
+    value = inside * (1.0 if busy is None else busy)
+    return Share(value=value, words=f"{category} is {value:.0%} of {phase} ({source})", estimated=estimated)
 
 
 def _profile(dossier: Dossier, phase: str) -> PhaseProfile | None:
@@ -50,29 +78,6 @@ def _weight(dossier: Dossier, phase: str) -> Share | None:
     if other is not None and other.weight is not None:
         return Share(value=1 - other.weight, words=other.source)
     return _of_both_times(dossier, phase)
-
-
-def _within(dossier: Dossier, phase: str, category: str) -> Share | None:
-    """Share of the phase's own time."""
-    seen = _profile(dossier, phase)
-    busy = seen.kernel_ms / seen.step_ms if seen and seen.kernel_ms is not None and seen.step_ms else None
-    if category == "idle":
-        if seen is None or busy is None:
-            return None
-        return Share(value=1 - busy, words=f"no kernel runs in {1 - busy:.0%} of a {phase} step ({seen.source})")
-    given = seen.shares if seen else {}
-    if seen is not None and category in given:
-        inside, source = given[category], seen.source
-    else:
-        guess = estimate(dossier)
-        parts = guess.of(phase).shares if guess else {}
-        if guess is None or category not in parts:
-            return None
-        rest = sum(value for name, value in parts.items() if name not in given)
-        inside = parts[category] / rest * _left(given) if rest else 0.0
-        source = f"what {seen.source} leaves, split as {guess.words}" if seen and given else guess.words
-    value = inside * (1.0 if busy is None else busy)
-    return Share(value=value, words=f"{category} is {value:.0%} of {phase} ({source})")
 
 
 def _left(given: dict[str, float]) -> float:
@@ -108,4 +113,4 @@ def _seconds(dossier: Dossier, guess: Estimate, phase: str) -> Share:
     if not left or rest <= left:
         return Share(value=bound.seconds, words=guess.words)
     named = " and ".join(f"{name} at {value:.0%}" for name, value in seen.shares.items())
-    return Share(value=bound.seconds * rest / left, words=f"{guess.words} ({named}, {seen.source})")
+    return Share(value=bound.seconds * rest / left, words=f"{guess.words}, {named} by {seen.source}")

@@ -13,6 +13,7 @@ from agents.research.audit import Audit, audit
 from agents.research.dossier import Dossier
 from agents.research.model_shape import model_shape
 from agents.research.readers import READERS
+from agents.research.readers.known_priors import with_priors
 from agents.research.subject import SubjectError
 from agents.research.traces.profiles import profiles_from_json
 from cards.sheet import read_sheet
@@ -74,6 +75,16 @@ def test_the_missing_table_entry_ranks_first_and_graphs_within_three(tmp_path: P
     assert found[0].terms is not None and "attention is 43% of prefill" in found[0].terms.share_from
     graphs = next(n for n, f in enumerate(found) if f.change and f.change.key == "cudagraph_capture_sizes")
     assert graphs < 3, [f.title for f in found[:5]]
+
+
+def test_with_the_priors_the_table_entry_stays_one_finding_and_first(tmp_path: Path) -> None:
+    subject = with_priors(before_the_night(tmp_path))
+    found = audit(subject).of("opportunity")
+    assert found[0].reader == "attention_tables + known_priors"
+    assert sum("tiles of" in f.title for f in found) == 1
+    assert found[0].terms is not None
+    assert found[0].terms.share == pytest.approx(0.43 * 0.778, abs=0.01)  # both kinds of layer, of prefill's weight
+    assert "prefill 27.9 -> 37.3 thousand tokens/s" in found[0].terms.speedup_from
 
 
 def command(*, json_wanted: bool = True, **given: Any) -> int:

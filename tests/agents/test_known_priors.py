@@ -14,8 +14,11 @@ from agents.research.knobs import Knobs
 from agents.research.priors import FOLDER, Prior, all_priors
 from agents.research.rank import merge
 from agents.research.readers import known_priors, prior
+from agents.research.shares import share, within
+from cards.sheet import read_sheet
 from contracts import Change, Lever, Objective
 from tests.agents.examples import GFX950, dossier, spec, workload
+from tests.agents.test_roofline_reader import MODEL
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NIGHT = CHECKOUT.parent / "shared" / "data" / "mi355x_night"
@@ -123,6 +126,23 @@ def test_an_unknown_share_is_judged_and_says_so() -> None:
     assert phase is not None and phase.share_from == "the share of prefill is not known; 40% is judged, cautiously"
 
 
+def test_a_share_far_from_the_one_there_is_told_unless_a_profile_decides() -> None:
+    part = {"lever": "none", "gain": 2.4, "phase": "prefill", "part": "attention", "part_share": 0.43}
+    sheet = read_sheet("gfx950")
+    here: dict[str, Any] = {"card": sheet.card(), "sheet": sheet, "model": MODEL}
+    found = said(part, **here)
+    expected = share(dossier(spec=EAGER, **here), "prefill", "attention")
+    assert found.terms is not None and expected is not None
+    assert found.terms.share == expected.value and found.terms.gain < found.terms.bound == 1 / (1 - expected.value)
+    [_, apart] = found.evidence
+    assert apart.detail.startswith("attention took 43% of prefill there, here attention is ")
+    assert apart.detail.endswith("your own shares decide here: --profile")
+    profile = PhaseProfile(phase="prefill", shares={"attention": 0.05}, source="trace.json")
+    assert len(said(part, **here, phases=(profile,)).evidence) == 1
+    near = within(dossier(spec=EAGER, **here), "prefill", "attention")
+    assert near is not None and len(said({**part, "part_share": near.value * 1.9}, **here).evidence) == 1
+
+
 @pytest.mark.parametrize(
     ("entry", "kind", "title", "after"),
     [
@@ -214,9 +234,12 @@ def test_the_gains_are_those_of_the_recorded_stages() -> None:
         before = chr(ord(after) - 1)
         return float(stages[after][column]) / float(stages[before][column])
 
-    gain = {p.id: p.gain for p in all_priors()}
+    known = {p.id: p for p in all_priors()}
+    gain = {id_: p.gain for id_, p in known.items()}
     prefill, loop = "prefill_tok_per_s", "closed_loop_req_per_s"
-    assert gain["aiter-attention-prefill-tiles"] == pytest.approx(ratio(prefill, "B"), abs=0.01)
+    tiles = known["aiter-attention-prefill-tiles"]  # of attention; the night counted all of prefill
+    assert tiles.gain is not None and tiles.part_share is not None
+    assert 1 / (1 - tiles.part_share + tiles.part_share / tiles.gain) == pytest.approx(ratio(prefill, "B"), abs=0.01)
     assert gain["aiter-gemm-rows-for-the-model"] == pytest.approx(ratio(prefill, "C"), abs=0.005)
     assert gain["capture-list-shorter-than-the-batch"] == pytest.approx(ratio(loop, "D"), abs=0.005)
     assert gain["fused-activation-and-mxfp4-quantisation"] == pytest.approx(ratio(loop, "E"), abs=0.005)

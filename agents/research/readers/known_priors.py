@@ -17,11 +17,11 @@ from agents.research.conditions import unmet
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
 from agents.research.priors import FOLDER, Prior, prior_files, read_all
-from agents.research.shares import phase_share, share
+from agents.research.shares import phase_share, share, within
 from agents.tuning.apply import same
 from agents.tuning.levers import LEVERS
 from agents.tuning.static_check import static_check
-from contracts import Change, Lever
+from contracts import Change, Evidence, Lever
 
 NAME = "known_priors"
 
@@ -29,6 +29,7 @@ NAME = "known_priors"
 # purpose low: in the one profile that we have in figures (MI355X, prefill of 10,000 tokens) attention took 43 %
 # before and 25 % after its tiles were put right, GEMM 61 % then.
 JUDGED_PART, JUDGED_PHASE = 0.2, 0.4
+APART = 2.0  # times: a share that far from the roofline's says that one of the two does not hold here; judged
 
 
 def look(dossier: Dossier) -> list[Finding]:
@@ -110,11 +111,32 @@ def _by_hand(prior: Prior, dossier: Dossier) -> Finding:
         probability_from=f"{prior.source}, judged",
         cost_s=dossier.cost_s(prior.compiles),
     )
-    return _said(prior, "opportunity", title).model_copy(update={"terms": terms})
+    found = _said(prior, "opportunity", title)
+    return found.model_copy(update={"terms": terms, "evidence": (*found.evidence, *_other_share(prior, dossier))})
+
+
+def _other_share(prior: Prior, dossier: Dossier) -> list[Evidence]:
+    """Where the part took far more or less there than the roofline expects here, and no profile decides."""
+    here = within(dossier, prior.phase, prior.part) if prior.part and prior.phase != "all" else None
+    if here is None or not here.estimated or prior.part_share is None:
+        return []
+    if max(here.value, prior.part_share) <= APART * min(here.value, prior.part_share):
+        return []
+    there = f"{prior.part} took {prior.part_share:.0%} of {prior.phase} there"
+    detail = f"{there}, here {here.words}: your own shares decide here: --profile"
+    return [Evidence(source=prior.source, detail=detail)]
 
 
 def _said(prior: Prior, kind: Literal["opportunity", "trap", "fact"], title: str) -> Finding:
-    return Finding(reader=NAME, kind=kind, title=title, evidence=(prior.evidence,), fix=prior.fix, risk=prior.risk)
+    return Finding(
+        reader=NAME,
+        kind=kind,
+        title=title,
+        evidence=(prior.evidence,),
+        fix=prior.fix,
+        risk=prior.risk,
+        same_as=prior.id,
+    )
 
 
 def _fault(change: Change, dossier: Dossier) -> str | None:
