@@ -15,6 +15,15 @@ from contracts import Change, Evidence, Frozen, Hypothesis
 
 Phase = Literal["prefill", "decode", "all"]
 
+# Of the time that a ceiling says can be saved at most, what is expected. Judged: a kernel reaches a part of the peaks
+# before and after, and what it does besides (converting, scales) no peak counts. No measurement stands behind it.
+EXPECTED = 0.5
+
+
+def expected(ceiling: float) -> float:
+    """A speed-up where only the best possible one is known."""
+    return 1 / (1 - EXPECTED * (1 - 1 / ceiling))
+
 
 class Terms(Frozen):
     """What the rank rests on. gain = Amdahl(share, speedup); score = log(gain) * probability / cost, per hour of card

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agents.research.attention_backends import AITER_FROM, BackendsError, arch_facts, generations, reading, registered
 from agents.research.dossier import Dossier, holds
-from agents.research.finding import Finding, Terms
+from agents.research.finding import EXPECTED, Finding, Terms, expected
 from agents.research.knobs import near
 from agents.research.kv_cache import FILE, FLAG, Gain, KvFormat, KvFormatsError, gain, read_formats, values_of
 from agents.research.served import kv_dtype
@@ -186,8 +186,9 @@ def _opportunity(dossier: Dossier, form: KvFormat, value: str, where: str) -> li
                 phase="decode",
                 share=part.value,
                 share_from=part.words,
-                speedup=buys.attention,
-                speedup_from=f"estimated: roofline of {buys.before.card}, bytes of the cache",
+                speedup=expected(buys.attention),
+                speedup_from=f"judged: {EXPECTED:.0%} of what the ceiling saves; at best {buys.attention:.2f} times, "
+                f"estimated: roofline of {buys.before.card}, bytes of the cache",
                 probability=PROBABILITY,
                 cost_s=dossier.cost_s(),
             ),
