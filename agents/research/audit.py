@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
+from agents.research.card_dtypes import absent_dtype
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms, together
 from agents.research.rank import reader_names
@@ -80,9 +81,12 @@ def ask(name: str, dossier: Dossier) -> tuple[list[Finding], list[str]]:
 
 
 def _fault(finding: Finding, dossier: Dossier) -> str | None:
-    """Why an opportunity is none. Without a vLLM tree nothing is known of its flags, and nothing is refused."""
-    if finding.kind != "opportunity" or finding.change is None or not dossier.knobs.path:
+    """Why an opportunity is none. Without a vLLM tree nothing is known of its flags, and none is refused for them."""
+    if finding.kind != "opportunity" or finding.change is None:
         return None
+    lacking = absent_dtype(finding.change, dossier)
+    if lacking or not dossier.knobs.path:
+        return lacking
     return static_check(finding.change, dossier.spec, dossier.knobs, dossier.refused_before)
 
 

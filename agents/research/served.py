@@ -41,7 +41,7 @@ class Served(Frozen):
 
 def served(model: ModelShape, flags: Mapping[str, JsonValue]) -> Served | None:
     """None where the quantisation is not understood."""
-    plain = _plain_dtype(model, flags)
+    plain = plain_dtype(model, flags)
     plain_bits = 32.0 if plain == "fp32" else 16.0
     if model.quantization is None:
         words = f"weights of {plain_bits:g} bits ({plain})"
@@ -98,8 +98,8 @@ def kv_bits(value: str, plain: str, head_size: int) -> float:
     return 16.0
 
 
-def _plain_dtype(model: ModelShape, flags: Mapping[str, JsonValue]) -> str:
-    """vLLM's "auto" serves a float32 checkpoint in 16 bits."""
+def plain_dtype(model: ModelShape, flags: Mapping[str, JsonValue]) -> str:
+    """Of what is not quantised, "bf16", "fp16" or "fp32". vLLM's "auto" serves a float32 checkpoint in 16 bits."""
     asked = str(flags.get("dtype") or "auto")
     if asked != "auto":
         return _SHORT.get(asked, "bf16")

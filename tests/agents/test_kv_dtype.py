@@ -10,6 +10,7 @@ import pytest
 from agents.research.finding import Finding
 from agents.research.knobs import Knob, Knobs
 from agents.research.kv_cache import KvFormatsError, gain, read_formats, values_of
+from agents.research.readers import kv_dtype
 from agents.research.readers.kv_dtype import look
 from cards.sheet import read_sheet
 from contracts import Lever
@@ -103,6 +104,12 @@ def test_it_is_a_risk_to_the_answers() -> None:
     assert best.terms.speedup_from.startswith("judged: 50% of what the ceiling saves; at best 2.00 times")
     assert best.terms.phase == "decode" and "attention is" in best.terms.share_from
     assert best.hypothesis() is not None
+
+
+def test_not_where_the_back_end_that_is_asked_for_does_not_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_dtype, "_served_by", lambda dossier, value: [("ROCM_ATTN", "vllm/rocm_attn.py")])
+    assert chances(look(about("gfx942", {"attention-backend": "TRITON_ATTN"}))) == []
+    assert chances(look(about("gfx942", {"attention-backend": "rocm_attn"}))) == ["int8_per_token_head", "fp8"]
 
 
 def test_the_fact_names_each_format_and_what_is_not_judged() -> None:

@@ -158,8 +158,9 @@ def _opportunity(dossier: Dossier, form: KvFormat, value: str, where: str) -> li
     if buys is None or buys.attention < LEAST_GAIN or not buys.after.sequences_fit:
         return []
     backends = _served_by(dossier, value)
-    if backends is not None and not backends:
-        return []
+    named = str(dossier.spec.flags.get("attention-backend") or "").upper()
+    if backends is not None and not any(named in ("", name) for name, _ in backends):
+        return []  # no back end takes it, or not the one that is asked for: the engine would not start
     part = share(dossier, "decode", "attention")
     if part is None:
         return []
