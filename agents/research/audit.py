@@ -133,19 +133,27 @@ def _key(finding: Finding) -> str:
 
 
 def _merged(group: list[Finding]) -> Finding:
-    best, terms, fixes = max(group, key=score), None, [f.fix for f in group if f.fix]  # the first of equals
+    best = max(group, key=score)  # the first of equals
+    joined = {
+        "reader": " + ".join(dict.fromkeys(f.reader for f in group)),
+        "evidence": tuple(dict.fromkeys(e for f in group for e in f.evidence)),
+    }
     here = [f for f in group if f.reader != known_priors.NAME]
-    if best.change is None and here:  # what was read here leads; each of its fixes is one part of the same
-        best, fixes = max(here, key=score), [f.fix for f in here if f.fix]
-        terms = together([f.terms for f in here if f.terms], [f.terms for f in group if f not in here and f.terms])
+    if best.change is None and here:
+        return _of_parts(here, [f for f in group if f not in here]).model_copy(update=joined)
     others = [f"{f.reader}: {f.title}" for f in group if f is not best]
+    fix = next((f.fix for f in (best, *group) if f.fix), "")
+    return best.model_copy(update={**joined, "title": "; also ".join([best.title, *others]), "fix": fix})
+
+
+def _of_parts(here: list[Finding], elsewhere: list[Finding]) -> Finding:
+    """What was read here leads, and each finding of it is a part; what is known from elsewhere is evidence."""
+    best = max(here, key=score)
     return best.model_copy(
         update={
-            "terms": terms or best.terms,
-            "reader": " + ".join(dict.fromkeys(f.reader for f in group)),
-            "title": "; also ".join([best.title, *others]),
-            "evidence": tuple(dict.fromkeys(e for f in group for e in f.evidence)),
-            "fix": "\n".join(dict.fromkeys(fixes)) if terms else next((f.fix for f in (best, *group) if f.fix), ""),
+            "title": "; also ".join([best.title, *(f.title for f in here if f is not best)]),
+            "fix": "\n".join(dict.fromkeys(f.fix for f in here if f.fix)),
+            "terms": together([f.terms for f in here if f.terms], [f.terms for f in elsewhere if f.terms]),
         }
     )
 

@@ -18,7 +18,7 @@ class PhaseProfile(Frozen):
     norm, sampling, communication, other). A number that is not known is absent."""
 
     phase: Literal["prefill", "decode"]
-    weight: float | None = None  # of all time under the workload
+    weight: float | None = None  # of all time under the workload; absent: worked out, from step_ms too (shares.py)
     step_ms: float | None = None  # one step, wall clock
     kernel_ms: float | None = None  # of it in kernels
     shares: dict[str, float] = {}

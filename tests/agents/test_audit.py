@@ -83,7 +83,7 @@ def test_what_is_called_the_same_is_one_finding_of_its_parts() -> None:
     )
     prior = opportunity("a prior", reader="known_priors", fix="by hand", same_as="tiles", terms=terms(0.3, 2.4, 0.7))
     (joined,) = merge([prior, wide, near])
-    assert (joined.title, joined.reader) == ("wide; also known_priors: a prior; also r: near", "known_priors + r")
+    assert (joined.title, joined.reader) == ("wide; also near", "known_priors + r")  # the prior is evidence
     assert joined.fix == "entry wide\nentry near"  # both entries; the prior's words give way to what was read
     assert joined.terms is not None
     assert joined.terms.share == pytest.approx(0.3) and joined.terms.speedup == 2.4 and joined.terms.probability == 0.4
