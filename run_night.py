@@ -102,7 +102,13 @@ def audit(
     output_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer.", min=1)] = None,
     reader: Annotated[list[str], typer.Option(help="Ask only this reader. May be repeated.")] = [],  # noqa: B006
     without: Annotated[list[str], typer.Option(help="Leave this reader out. May be repeated.")] = [],  # noqa: B006
-    top: Annotated[int, typer.Option(help="How many opportunities to show.", min=1)] = 10,
+    top: Annotated[int, typer.Option(help="How many opportunities to show.", min=1)] = 5,
+    try_first: Annotated[
+        Path | None, typer.Option(help="Write what a night can try to this file, as YAML for a night file.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every trap, fact and left-out line, those known from elsewhere too.")
+    ] = False,
     llm: Annotated[str, typer.Option(help="Ask a language model too: an OpenAI-compatible URL.")] = "",
     llm_model: Annotated[str, typer.Option(help="Its name, as that server knows it.")] = "",
     llm_tokens: Annotated[int | None, typer.Option(help="The most tokens that may be used.", min=1)] = None,
@@ -119,6 +125,7 @@ def audit(
         audit_command(
             arch, model, night, vllm, aiter, python, flag, env, compilation, profile, engine_log, work, reader, without,
             top, as_json, ModelOptions(llm, llm_model, llm_tokens, llm_price, llm_money, llm_seconds),
+            try_first, everything,
         )
     )  # fmt: skip
 

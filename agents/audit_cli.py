@@ -14,7 +14,10 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 from rich.console import Console
 
-from agents.audit_words import as_json, print_audit
+from agents.audit_json import as_json
+from agents.audit_missing import missing
+from agents.audit_try import block, may_write
+from agents.audit_words import print_audit
 from agents.command import DONE, USAGE, guarded_command, print_json, say
 from agents.config import ROOT, load_night
 from agents.consult_words import print_consulted
@@ -60,6 +63,8 @@ def audit_command(
     top: int,
     json_wanted: bool,
     llm: ModelOptions | None = None,
+    try_first: Path | None = None,
+    everything: bool = False,
 ) -> int:
     """One audit for each tree of vLLM (or one without)."""
 
@@ -69,6 +74,10 @@ def audit_command(
             left = set(reader_names(list(without)) if without else [])
             asked = [name for name in reader_names(list(readers) or None) if name not in left]
             model_client = client(llm) if llm else None
+            if try_first and len(vllm) > 1:
+                raise SubjectError("--try-first writes for one engine: give one --vllm")
+            if try_first:
+                may_write(try_first)
             phases, traces = read_profiles(profiles)
             for tree in vllm or (None,):
                 began = time.monotonic()
@@ -94,22 +103,25 @@ def audit_command(
                 )
                 found = audit(dossier, asked, progress, processes=PROCESSES)
                 seconds = time.monotonic() - began
+                lacks = missing(dossier, asked)
                 said = None
                 if model_client:
                     progress("what the language model says")
                     said = consult(found, dossier, model_client)
                 progress("")
+                if try_first:
+                    try_first.write_text(block(found, dossier), encoding="utf-8")
                 if json_wanted:
                     says = {"model_says": said.model_dump(mode="json")} if said else {}
-                    told.append(as_json(found, dossier, seconds) | says)
+                    told.append(as_json(found, dossier, seconds, lacks) | says)
                 else:
-                    print_audit(found, dossier, seconds, top, Console())
+                    print_audit(found, dossier, seconds, top, Console(), lacks, everything)
                     if said:
                         print_consulted(said, found.of("opportunity"), Console())
         except SubjectError as error:
             return say([str(error)], USAGE)
         if json_wanted:
-            print_json(told[0] if len(told) == 1 else told)
+            print_json({"audits": told})
         return DONE
 
     return guarded_command(work)

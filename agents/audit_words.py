@@ -1,9 +1,10 @@
-"""An audit on the screen: the ranked table with every term of the score, then each finding with its evidence."""
+"""An audit on the screen: what is worth trying with every term of the score, then each finding with its evidence."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console, Group
@@ -11,62 +12,67 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from agents.audit_try import way
 from agents.research.audit import Audit
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding
+from agents.research.readers import known_priors
 
 MOST_EVIDENCE = 4
+WIDE = 100  # columns, from which on the ranking is a table
+NO_NIGHT = "flag, env, compilation: a night can try it (--try-first FILE); table, patch, person: applied by hand"
+_ROOFLINE = re.compile(r"estimated: (roofline of \S+ \((?:[^()]|\([^()]*\))*\))(?!, )")
+_OTHER_CARD = re.compile(r"^configs/priors/.*: it is for .*, this card is ")
 
 
-def as_json(audit: Audit, dossier: Dossier, seconds: float) -> dict[str, Any]:
-    """Stable keys; `rank` counts opportunities from 1."""
-    ranks = {id(f): n for n, f in enumerate(audit.of("opportunity"), 1)}
-    return {
-        "card": dossier.card.model_dump(mode="json"),
-        "model": dossier.model.model_dump(mode="json") if dossier.model else None,
-        "vllm": {"version": dossier.knobs.version, "path": dossier.knobs.path},
-        "aiter": dossier.aiter,
-        "workload": dossier.workload.model_dump(mode="json"),
-        "findings": [
-            {
-                "rank": ranks.get(id(f)),
-                **f.model_dump(mode="json"),
-                **({"gain": f.terms.gain, "bound": _finite(f.terms.bound), "score": f.terms.score} if f.terms else {}),
-            }
-            for f in audit.findings
-        ],
-        "hypotheses": [h.model_dump(mode="json") for f in audit.of("opportunity") if (h := f.hypothesis())],
-        "notes": list(audit.notes),
-        "seconds": round(seconds, 2),
-    }
-
-
-def print_audit(audit: Audit, dossier: Dossier, seconds: float, top: int, console: Console) -> None:
+def print_audit(
+    audit: Audit,
+    dossier: Dossier,
+    seconds: float,
+    top: int,
+    console: Console,
+    missing: Sequence[str] = (),
+    everything: bool = False,
+) -> None:
     console.print(subject_words(dossier))
+    for line in missing:
+        console.print(Text(f"Missing: {line}", style="yellow"))
     found = audit.of("opportunity")
     if found:
-        console.print(ranking(found[:top]))
+        _print_ranking(found[:top], console)
         for number, finding in enumerate(found[:top], 1):
             console.print(details(finding, f"{number}. "))
         if len(found) > top:
             console.print(f"... and {len(found) - top} more (--top {len(found)})")
     else:
-        console.print("nothing to try was found")
+        console.print("nothing to try was found" + (", and see what is missing above" if missing else ""))
     for kind, head in (("trap", "Traps: what would waste a night or serve something wrong"), ("fact", "Facts")):
         chosen = audit.of(kind)
+        here = [f for f in chosen if everything or f.reader != known_priors.NAME]
+        shown = here if everything else here[: 2 * top]
         if chosen:
             console.print(Text(f"\n{head} ({len(chosen)})", style="bold"))
-        for finding in chosen[: 2 * top]:
+        for finding in shown:
             console.print(details(finding, "- "))
-        if len(chosen) > 2 * top:
-            console.print(f"... and {len(chosen) - 2 * top} more (--json has all)")
+        _print_rest(len(here) - len(shown), "more", console)
+        _print_rest(len(chosen) - len(here), "known from elsewhere only (known_priors)", console)
     if audit.notes:
         console.print(Text(f"\nLeft out or not read ({len(audit.notes)})", style="bold"))
-        for note in audit.notes[: 2 * top]:
+        near = [note for note in audit.notes if everything or not _OTHER_CARD.match(note)]
+        told = near if everything else near[: 2 * top]
+        for note in told:
             console.print(Text(f"- {note}"))
-        if len(audit.notes) > 2 * top:
-            console.print(f"... and {len(audit.notes) - 2 * top} more (--json has all)")
-    console.print(f"\n{len(audit.findings)} findings in {seconds:.1f} s. Nothing ran on a card: gains are predictions.")
+        _print_rest(len(near) - len(told), "more", console)
+        _print_rest(len(audit.notes) - len(near), f"{plural(len(audit.notes) - len(near), 'prior')} for other cards",
+                    console, counted=True)  # fmt: skip
+    console.print(
+        f"\n{plural(len(audit.findings), 'finding')} in {seconds:.1f} s. Nothing ran on a card: gains are predictions."
+    )
+
+
+def _print_rest(count: int, what: str, console: Console, counted: bool = False) -> None:
+    if count:
+        console.print(f"... and {what if counted else f'{count} {what}'} (--all shows them)")
 
 
 def subject_words(dossier: Dossier) -> Text:
@@ -82,22 +88,47 @@ def subject_words(dossier: Dossier) -> Text:
     return Text("\n".join(lines))
 
 
-def ranking(found: tuple[Finding, ...]) -> Table:
-    table = Table(
-        "#", "what", "gain", "= share", "x speed-up", "bound", "probability", "cost", "score",
-        box=box.SIMPLE_HEAD, title="Worth trying, best first; score = ln(gain) x probability / hours",
-    )  # fmt: skip
+def _print_ranking(found: Sequence[Finding], console: Console) -> None:
+    console.print(Text("\nWorth trying, best first; score = ln(gain) x probability / hours", style="bold"))
+    if console.width >= WIDE:
+        console.print(ranking(found))
+    else:
+        for number, finding in enumerate(found, 1):
+            for line in in_two_lines(number, finding, console.width):
+                console.print(Text(line), no_wrap=True, overflow="crop")
+    estimates = dict.fromkeys(m for f in found if f.terms for m in _ROOFLINE.findall(f.terms.share_from))
+    for words in estimates:
+        console.print(Text(f"(roofline): no profile says it, so it is estimated by the {words}", style="dim"))
+    console.print(Text(NO_NIGHT, style="dim"))
+
+
+def ranking(found: Sequence[Finding]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("#", "what", "by", "gain", "= share", "x speed-up", "bound", "prob.", "cost", "score"):
+        table.add_column(name, no_wrap=name != "what", min_width=30 if name == "what" else None)
     for number, finding in enumerate(found, 1):
-        terms = finding.terms
-        if terms is None:
-            table.add_row(str(number), escape(finding.title[:70]), *["–"] * 7)
-            continue
-        table.add_row(
-            str(number), escape(_short(finding)), f"{terms.gain:.2f}x", f"{terms.share:.0%}", f"{terms.speedup:.2f}x",
-            "–" if math.isinf(terms.bound) else f"{terms.bound:.2f}x", f"{terms.probability:.0%}",
-            f"{terms.cost_s / 60:.0f} min", f"{terms.score:.2f}",
-        )  # fmt: skip
+        table.add_row(str(number), escape(_short(finding, 72)), way(finding), *_cells(finding))
     return table
+
+
+def in_two_lines(number: int, finding: Finding, width: int) -> tuple[str, str]:
+    lead = f"{number}. [{way(finding)}] "
+    gain, share, speedup, bound, probability, cost, score = _cells(finding)
+    return (
+        lead + _short(finding, width - len(lead)),
+        f"   gain {gain} = {share} x {speedup}, bound {bound}; prob. {probability}; {cost}; score {score}",
+    )
+
+
+def _cells(finding: Finding) -> tuple[str, ...]:
+    terms = finding.terms
+    if terms is None:
+        return ("–",) * 7
+    return (
+        f"{terms.gain:.2f}x", f"{terms.share:.0%}", f"{terms.speedup:.2f}x",
+        "–" if math.isinf(terms.bound) else f"{terms.bound:.2f}x", f"{terms.probability:.0%}",
+        f"{terms.cost_s / 60:.0f} min", f"{terms.score:.2f}",
+    )  # fmt: skip
 
 
 def details(finding: Finding, lead: str) -> Group:
@@ -105,9 +136,10 @@ def details(finding: Finding, lead: str) -> Group:
     if finding.change:
         lines.append(Text(f"   change: {finding.change}", style="cyan"))
     if terms := finding.terms:
+        share_from = _ROOFLINE.sub("roofline", terms.share_from)
         lines.append(
             Text(
-                f"   share: {terms.share_from}; speed-up: {terms.speedup_from}; probability: {terms.probability_from}; "
+                f"   share: {share_from}; speed-up: {terms.speedup_from}; probability: {terms.probability_from}; "
                 f"risk {finding.risk}",
                 style="dim",
             )
@@ -115,21 +147,24 @@ def details(finding: Finding, lead: str) -> Group:
     for e in finding.evidence[:MOST_EVIDENCE]:
         lines.append(Text(f"   {e.source}: {e.detail}", style="dim"))
     if len(finding.evidence) > MOST_EVIDENCE:
-        lines.append(Text(f"   ... and {len(finding.evidence) - MOST_EVIDENCE} more places", style="dim"))
+        more = plural(len(finding.evidence) - MOST_EVIDENCE, "more place")
+        lines.append(Text(f"   ... and {more}", style="dim"))
     if finding.fix:
         lines += [Text(f"   | {line}") for line in finding.fix.splitlines()]
     return Group(*lines)
 
 
-def _short(finding: Finding) -> str:
-    """A line of the ranking; the whole sentence stands below the table."""
-    text = str(finding.change) if finding.change else finding.title
-    return text if len(text) < 72 else text[:69] + "..."
+def plural(count: int, noun: str) -> str:
+    """1 finding, 2 findings."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _short(finding: Finding, most: int) -> str:
+    """A line of the ranking; the whole sentence stands below it."""
+    change = finding.change
+    text = str(change).removeprefix(f"{change.lever}: ") if change else finding.title
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _range(pair: tuple[int, int]) -> str:
     return str(pair[0]) if pair[0] == pair[1] else f"{pair[0]}-{pair[1]}"
-
-
-def _finite(value: float) -> float | None:
-    return None if math.isinf(value) else value

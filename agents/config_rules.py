@@ -40,7 +40,7 @@ def broken_rules(config: NightConfig) -> list[Problem]:
     return [
         *_night(config),
         *_engine(config.engine),
-        *(problem for i, item in enumerate(config.try_first) for problem in _try_item(i, item, config.engine)),
+        *(problem for i, item in enumerate(config.try_first) for problem in broken_item(i, item, config.engine)),
     ]
 
 
@@ -97,7 +97,8 @@ def _engine(engine: EngineSettings) -> Iterator[Problem]:
             yield ("engine", "compilation", name), "has no value; remove the key to leave the engine's default"
 
 
-def _try_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Problem]:
+def broken_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Problem]:
+    """Of entry `i` of try_first."""
     key: KeyPath = ("try_first", i, "key")
     now: JsonValue
     if item.lever is Lever.ENGINE_FLAG:

@@ -21,6 +21,7 @@ from agents.tuning.static_check import static_check
 from contracts import Frozen, Hypothesis
 
 _KINDS = ("opportunity", "trap", "fact")
+TIE = " (same score as the one before: listed by risk, reader and title)"
 
 
 class Audit(Frozen):
@@ -175,7 +176,6 @@ def order(found: Sequence[Finding]) -> tuple[Finding, ...]:
     out: list[Finding] = []
     for finding in ranked:
         if out and finding.kind == out[-1].kind == "opportunity" and math.isclose(score(finding), score(out[-1])):
-            tie = " (same score as the one before: listed by risk, reader and title)"
-            finding = finding.model_copy(update={"title": finding.title + tie})
+            finding = finding.model_copy(update={"title": finding.title + TIE})
         out.append(finding)
     return tuple(out)

@@ -98,7 +98,7 @@ def command(*, json_wanted: bool = True, **given: Any) -> int:
 
 def test_json_has_the_card_the_model_and_every_term(capsys: pytest.CaptureFixture[str]) -> None:
     assert command() == 0
-    told = json.loads(capsys.readouterr().out)
+    (told,) = json.loads(capsys.readouterr().out)["audits"]
     assert (told["card"]["arch"], told["model"]["layers"], told["vllm"]["version"]) == ("gfx950", 60, "unknown")
     assert told["findings"] and all(f["evidence"] for f in told["findings"])
     assert all(f["gain"] >= 1 and f["rank"] for f in told["findings"] if f["kind"] == "opportunity")

@@ -240,10 +240,10 @@ def command(capsys: pytest.CaptureFixture[str], llm: ModelOptions | None) -> tup
 def test_the_command_asks_only_when_told_to(capsys: pytest.CaptureFixture[str]) -> None:
     with scripted(says(answer(order=[]))) as server:
         code, out, _ = command(capsys, ModelOptions(url=server.url, model="m", tokens=30_000, price="1,2", seconds=5))
-    says_it = json.loads(out)["model_says"]
+    says_it = json.loads(out)["audits"][0]["model_says"]
     assert code == 0 and says_it["outcome"] == "answered" and says_it["used"]["money"] == pytest.approx(0.00014)
     code, out, _ = command(capsys, ModelOptions())
-    assert code == 0 and "model_says" not in json.loads(out)
+    assert code == 0 and "model_says" not in json.loads(out)["audits"][0]
 
 
 @pytest.mark.parametrize(

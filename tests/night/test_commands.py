@@ -55,6 +55,24 @@ def test_a_misspelt_reader_costs_no_baseline(tmp_path: Path) -> None:
     assert not (tmp_path / "logs").exists()
 
 
+def test_what_an_audit_writes_for_a_night_passes_a_dry_run(tmp_path: Path) -> None:
+    night, block = write_night(tmp_path), tmp_path / "try.yaml"
+    text = night.read_text().split("try_first:")[0]
+    night.write_text(text)
+    audited = run(
+        *("audit", "--arch", "gfx950", "--model", str(CHECKOUT / "configs/models/windows_256_512_31b.json")),
+        *("--night", str(night), "--try-first", str(block), "--reader", "defaults", "--json"),
+    )
+    assert audited.returncode == 0, audited.stderr
+    (entry,) = json.loads(audited.stdout)["audits"][0]["try_first"]
+    assert (entry["lever"], entry["key"], entry["after"]) == ("engine_flag", "max-num-seqs", None)
+    night.write_text(text + block.read_text())
+    dry = run(str(night), "--dry-run", "--json", "--logs", str(tmp_path / "logs"))
+    assert "max-num-seqs" in [h["change"]["key"] for h in json.loads(dry.stdout)["hypotheses"]], dry.stderr
+    night.write_text(text + "try_first:\n" + "".join(f"- {json.dumps(e)}\n" for e in [entry]))
+    assert load_night(night).try_first[0].key == "max-num-seqs"
+
+
 def test_resume_without_a_night_says_how_to_start_one(tmp_path: Path) -> None:
     done = run(str(write_night(tmp_path)), "--resume", "--logs", str(tmp_path / "logs"))
     assert done.returncode == 2 and "leave out --resume" in done.stderr
