@@ -27,7 +27,7 @@ from agents.research.consult import consult
 from agents.research.dossier import PhaseProfile
 from agents.research.rank import reader_names
 from agents.research.subject import Asked, SubjectError, subject
-from agents.research.traces.profiles import ProfileError, phase_profiles, profiles_from_json
+from agents.research.traces.profiles import SEE, ProfileError, phase_profiles, profiles_from_json
 from agents.research.traces.read import TraceError, read_trace
 
 PROCESSES = min(4, os.cpu_count() or 1)
@@ -162,8 +162,8 @@ def read_profiles(paths: Sequence[Path]) -> tuple[tuple[PhaseProfile, ...], tupl
                 phases += phase_profiles(read_trace(path))
         except ProfileError as error:
             raise SubjectError(str(error)) from None
-        except TraceError:
-            continue  # the reader of traces says so among its findings
+        except TraceError as error:
+            raise SubjectError(f"neither a trace (traceEvents) nor known shares (phases): {error}; {SEE}") from None
     first = {p.phase: p for p in reversed(phases)}
     return tuple(first.values()), tuple(traces)
 

@@ -77,6 +77,8 @@ def subject(asked: Asked) -> Dossier:
     for path in (*asked.traces, *asked.engine_logs):
         if not path.is_file():
             raise SubjectError(f"{path} is no file: give the path of a trace or a log")
+    for path in asked.engine_logs:
+        _readable(path)
     try:
         shape = model_shape(config) if config else None
     except ModelShapeError as error:
@@ -96,6 +98,17 @@ def subject(asked: Asked) -> Dossier:
         traces=tuple(map(str, asked.traces)),
         engine_logs=tuple(map(str, asked.engine_logs)),
     )
+
+
+def _readable(log: Path) -> None:
+    """Raises SubjectError for what no reader could use."""
+    try:
+        with log.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise SubjectError(f"{log} cannot be read ({error.strerror}): give the log of an engine") from None
+    if not head or b"\0" in head:
+        raise SubjectError(f"{log} is {'no text' if head else 'empty'}: give the log of an engine")
 
 
 def package(place: Path, name: str, inside: str) -> Path:

@@ -132,6 +132,29 @@ def test_bad_input_is_one_line(given: dict[str, Any], told: str, capsys: pytest.
     assert told in shown.err and shown.err.count("\n") == 1 and not shown.out
 
 
+NEITHER = "neither a trace (traceEvents) nor known shares (phases): x.json"
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "told"),
+    [
+        ("profiles", '{"prefill": {"attention": 0.43}}', NEITHER),
+        ("profiles", '{"traceEvents": [{"ph": "X", "na', NEITHER),
+        ("profiles", '{"phases": [{"phase": "prefill", "shares": {"attn": 0.43}}]}', "'attn' is none of attention"),
+        ("engine_logs", "", "x.json is empty: give the log of an engine"),
+        ("engine_logs", "\0\1", "x.json is no text: give the log of an engine"),
+    ],
+)
+def test_a_named_file_that_cannot_be_used_is_wrong_usage(
+    option: str, text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert command(**{option: [path]}) == 2
+    shown = capsys.readouterr()
+    assert told in shown.err and shown.err.count("\n") == 1 and not shown.out
+
+
 def test_a_config_that_is_no_decoder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"hidden_size": "many"}')

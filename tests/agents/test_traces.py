@@ -224,24 +224,41 @@ def test_a_written_profile(tmp_path: Path) -> None:
     path.write_text("source: rocprofv3\nphases:\n- {phase: decode, step_ms: 11, kernel_ms: 10.5}\n")
     (decode,) = profiles_from_json(path)
     assert (decode.step_ms, decode.kernel_ms, decode.source) == (11, 10.5, "shares.json: rocprofv3")
+    path.write_text("phases:\n- {phase: decode, weight: 20%, shares: {attention: 43 %, gemm: 0.5}}\n")
+    (decode,) = profiles_from_json(path)
+    assert (decode.weight, decode.shares) == (0.2, {"attention": 0.43, "gemm": 0.5})
+
+
+def test_the_example_in_the_docs_is_one(tmp_path: Path) -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    example = docs.split("## Known shares")[1].split("```yaml\n")[1].split("```")[0]
+    path = tmp_path / "known.yaml"
+    path.write_text(example)
+    prefill, decode = profiles_from_json(path)
+    assert prefill.shares["attention"] == 0.43 and decode.kernel_ms is not None
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "Input should be a valid dictionary or instance of _Profile"),
+        ("", "holds no key phases"),
         ("{", "neither JSON nor YAML in line 1"),
-        ("[1]", "Input should be a valid dictionary or instance of _Profile"),
-        ("phases: []", "phases: Tuple should have at least 1 item"),
-        ("phases: [{phase: decoding}]", "phases.0.phase: Input should be 'prefill' or 'decode'"),
-        ("phases: [{phase: decode, shares: {attention: 43}}]", "attention = 43 is no share; write 0.43 for 43 %"),
+        ("[1]", "holds no key phases"),
+        ("phases: []", "phases is empty"),
+        ("phases: {prefill: {attention: 0.43}}", "phases must be a list, got keys (prefill)"),
+        ("prefill: {attention: 0.43}", "phases is missing"),
+        ("phases: [{shares: {gemm: 0.5}}]", "phases[0].phase is missing"),
+        ("phases: [{phase: decode, shares: {gemm: much}}]", "phases[0].shares.gemm must be a number, got the text"),
+        ("phases: [{phase: decode, step_ms: -1}]", "phases[0].step_ms must be above 0, got -1"),
+        ("phases: [{phase: decoding}]", "phases[0].phase must be prefill or decode, got the text 'decoding'"),
+        ("phases: [{phase: decode, shares: {attention: 43}}]", "attention = 43 is no share; write 0.43 or 43 %"),
         ("phases: [{phase: decode, shares: {attn: 0.4}}]", "'attn' is none of attention, gemm, moe"),
         ("phases: [{phase: decode, shares: {gemm: 0.6, moe: 0.6}}]", "they add up to 1.20"),
         ("phases: [{phase: decode, shares: {gemm: .nan}}]", "gemm = nan is no share"),
         ("phases: [{phase: decode, step_ms: 1, kernel_ms: 2}]", "kernel_ms 2 is more than step_ms 1"),
         ("phases: [{phase: decode}, {phase: decode}]", "each phase may stand there once"),
         ("phases: [{phase: decode, weight: 0.9}, {phase: prefill, weight: 0.9}]", "the two weights add up to 1.80"),
-        ("phases: [{phase: decode, note: x}]", "phases.0.note: Extra inputs are not permitted"),
+        ("phases: [{phase: decode, note: x}]", "phases[0].note is not a key here; the keys here are phase, weight"),
         ("\x00", "neither JSON nor YAML"),
         ("[" * 400, "neither JSON nor YAML"),
     ],
@@ -252,5 +269,6 @@ def test_a_wrong_profile_is_one_line(tmp_path: Path, text: str, says: str) -> No
     with pytest.raises(ProfileError) as told:
         profiles_from_json(path)
     assert says in str(told.value) and "\n" not in str(told.value) and str(told.value).startswith("shares.yaml: ")
+    assert str(told.value).endswith("; docs/audit.md, Known shares, has an example")
     with pytest.raises(ProfileError, match="No such file"):
         profiles_from_json(tmp_path / "absent.json")

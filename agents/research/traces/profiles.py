@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from agents.config_words import drop_echoes, in_words
 from agents.research.dossier import PhaseProfile
 from agents.research.traces.categories import KERNEL_CATEGORIES
 from agents.research.traces.summary import TraceSummary, typical_ms
+from agents.strict_yaml import show_path
 from contracts import Frozen
 
 # Steps of a trace that held both phases, from which on their times may stand for the workload's mix. Judged; below it
@@ -18,6 +21,8 @@ from contracts import Frozen
 ENOUGH_STEPS = 50
 MOST_BYTES = 64 << 10  # a page; YAML is slow to read
 ROUNDING = 0.01  # shares that a person wrote down may add up to this much over 1
+SEE = "docs/audit.md, Known shares, has an example"
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*")
 
 
 def phase_profiles(summary: TraceSummary) -> tuple[PhaseProfile, ...]:
@@ -44,7 +49,13 @@ def phase_profiles(summary: TraceSummary) -> tuple[PhaseProfile, ...]:
 
 
 class ProfileError(ValueError):
-    """A hand-written profile that cannot be used. One line."""
+    """A hand-written profile that cannot be used. One line that says where the format is described."""
+
+
+def _share(value: Any) -> Any:
+    """ "43 %" is 0.43."""
+    percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    return float(percent.group(1)) / 100 if percent else value
 
 
 class _Phase(Frozen):
@@ -54,6 +65,11 @@ class _Phase(Frozen):
     kernel_ms: float | None = Field(None, ge=0, allow_inf_nan=False)
     shares: dict[str, float] = {}
 
+    @field_validator("weight", "shares", mode="before")
+    @classmethod
+    def percent(cls, value: Any) -> Any:
+        return {name: _share(one) for name, one in value.items()} if isinstance(value, dict) else _share(value)
+
     @field_validator("shares")
     @classmethod
     def of_known_categories(cls, shares: dict[str, float]) -> dict[str, float]:
@@ -61,7 +77,7 @@ class _Phase(Frozen):
             if name not in KERNEL_CATEGORIES:
                 raise ValueError(f"{name[:40]!r} is none of {', '.join(KERNEL_CATEGORIES)}")
             if not 0 <= value <= 1:
-                raise ValueError(f"{name} = {value:g} is no share; write 0.43 for 43 %")
+                raise ValueError(f"{name} = {value:g} is no share; write 0.43 or 43 %")
         if sum(shares.values()) > 1 + ROUNDING:
             raise ValueError(f"they add up to {sum(shares.values()):.2f}, which is more than all of the phase")
         return shares
@@ -91,24 +107,32 @@ class _Profile(Frozen):
 def profiles_from_json(path: str | Path) -> tuple[PhaseProfile, ...]:
     """`{"source": "rocprofv3, 2 runs", "phases": [{"phase": "prefill", "weight": 0.8, "step_ms": 61.0,
     "kernel_ms": 60.2, "shares": {"attention": 0.43}}]}`, JSON or YAML; everything but phases and phase may be absent.
-    Shares are of the phase's time in kernels, 0 to 1. Raises ProfileError."""
+    Shares are of the phase's time in kernels, 0 to 1 or "43 %". Raises ProfileError."""
     path = Path(path)
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
         if len(raw) > MOST_BYTES:
-            raise ProfileError(f"{path.name}: over {MOST_BYTES >> 10} KiB; a trace goes into the list of traces")
-        held = _Profile.model_validate(yaml.safe_load(raw))
+            raise _error(path, f"over {MOST_BYTES >> 10} KiB, which no file of known shares is")
+        told = yaml.safe_load(raw)
+        if not isinstance(told, dict):
+            raise _error(path, "holds no key phases")
+        held = _Profile.model_validate(told)
     except OSError as error:
         raise ProfileError(f"{path.name}: {error.strerror or error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        what = f"{where}: {first['msg']}" if where else first["msg"]
-        raise ProfileError(f"{path.name}: {what.removeprefix('Value error, ').splitlines()[0]}") from None
+        found = drop_echoes(error.errors(include_url=False), _Profile)
+        first = min(found, key=lambda e: e["type"] != "missing")
+        where = show_path(tuple(first["loc"]))
+        words = {"missing": f"{where} is missing", "too_short": f"{where} is empty"}
+        raise _error(path, words.get(first["type"]) or in_words(first, _Profile)) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise ProfileError(f"{path.name}: neither JSON nor YAML{where}") from None
+        raise _error(path, f"neither JSON nor YAML{where}") from None
     source = f"{path.name}: {held.source}" if held.source else f"{path.name}, written by hand"
     return tuple(PhaseProfile(**phase.model_dump(), source=source) for phase in held.phases)
+
+
+def _error(path: Path, what: str) -> ProfileError:
+    return ProfileError(f"{path.name}: {' '.join(what.split())}; {SEE}")
