@@ -15,7 +15,7 @@ from rich.text import Text
 from agents.audit_try import way
 from agents.research.audit import Audit
 from agents.research.dossier import Dossier
-from agents.research.finding import Finding
+from agents.research.finding import Finding, plural
 from agents.research.readers import known_priors
 
 MOST_EVIDENCE = 4
@@ -57,7 +57,7 @@ def print_audit(
         _print_rest(len(here) - len(shown), "more", console)
         _print_rest(len(chosen) - len(here), "known from elsewhere only (known_priors)", console)
     if audit.notes:
-        console.print(Text(f"\nLeft out or not read ({len(audit.notes)})", style="bold"))
+        console.print(Text(f"\nNotes: left out, not read, compiled ({len(audit.notes)})", style="bold"))
         near = [note for note in audit.notes if everything or not _OTHER_CARD.match(note)]
         told = near if everything else near[: 2 * top]
         for note in told:
@@ -152,11 +152,6 @@ def details(finding: Finding, lead: str) -> Group:
     if finding.fix:
         lines += [Text(f"   | {line}") for line in finding.fix.splitlines()]
     return Group(*lines)
-
-
-def plural(count: int, noun: str) -> str:
-    """1 finding, 2 findings."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _short(finding: Finding, most: int) -> str:

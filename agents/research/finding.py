@@ -116,3 +116,8 @@ class Finding(Frozen):
             cost_s=self.terms.cost_s,
             risk=self.risk,
         )
+
+
+def plural(count: int, noun: str) -> str:
+    """1 finding, 2 findings."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -240,7 +240,7 @@ def test_sizes_by_arch_are_held_against_the_sheet(tmp_path: Path) -> None:
     aiter.mkdir()
     (aiter / "ops.py").write_text('def room(arch):\n    LDS = {"gfx95": 128 * 1024, "gfx94": 64 * 1024}\n')
     (found,) = look("", GFX950, str(aiter))
-    assert found.title == "aiter counts 131072 bytes of LDS for gfx950 in 1 places; the card has 163840"
+    assert found.title == "aiter counts 131072 bytes of LDS for gfx950 in 1 place; the card has 163840"
     assert found.kind == "fact"
     assert look("", sheet("gfx942"), str(aiter)) == []
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from agents.research.compile import gemm_rows
 from agents.research.compile.amdgcn import AssemblyError, KernelEvidence, parse_assembly
@@ -14,6 +15,7 @@ from agents.research.compile.extract import extract
 from agents.research.compile.modules import Sources
 from agents.research.model_shape import model_shape
 from agents.research.readers import compile_evidence
+from cards.sheet import read_sheet
 from tests.agents.examples import CPU, GFX950, KNOBS, dossier, spec
 from tests.agents.triton_python import toolchain
 
@@ -228,11 +230,13 @@ def test_without_an_interpreter_with_triton_nothing_is_said_and_the_reason_is_to
     asked = dossier(card=GFX950, aiter=str(aiter), model=MODEL)
     assert compile_evidence.look(asked) == []
     assert compile_evidence.dropped(asked) == [
-        "compile_evidence: /engine/python is no interpreter with Triton, so no kernel was compiled"
+        "compile_evidence: compiled 0 kernels for gfx950: /engine/python is no interpreter with Triton"
     ]
     assert compile_evidence.dropped(dossier(card=GFX950, aiter=str(aiter))) == [
-        "compile_evidence: the model's shapes are not known"
+        "compile_evidence: compiled 0 kernels for gfx950: the model's shapes are not known (--model)"
     ]
+    (line,) = compile_evidence.dropped(dossier(card=GFX950))
+    assert line.endswith("compiled 0 kernels for gfx950: no AITER tree was given (--aiter)")
     assert compile_evidence.dropped(dossier(card=CPU, aiter=str(aiter))) == []
 
 
@@ -259,9 +263,33 @@ def test_a_row_that_needs_too_much_lds_is_a_trap_with_a_row_that_fits(aiter: Pat
     assert "row M_LEQ_256 needs" in trap.title and "gfx950 has 163,840: the kernel cannot be launched" in trap.title
     assert trap.evidence[0].source == "aiter/ops/triton/configs/gemm/BIGCARD-GEMM-A16W16.json#M_LEQ_256"
     assert '"BLOCK_SIZE_K": 256' in trap.fix and "This fits: LDS" in trap.fix
-    assert fine.kind == "fact" and fine.title.startswith("1 rows of the A16W16 GEMM table fit gfx950 without spills")
+    assert fine.kind == "fact" and fine.title.startswith("1 row of the A16W16 GEMM table fits gfx950 without spills")
     assert "MFMA" in fine.evidence[0].detail
     assert compile_evidence.look(asked, cache=tmp_path / "cache") == [trap, fine]  # remembered
+    (line,) = compile_evidence.dropped(asked)
+    assert line.startswith("compile_evidence: compiled 2 rows of the A16W16 GEMM table for gfx950")
+    other = asked.model_copy(update={"card": read_sheet("gfx906").card()})
+    (line,) = compile_evidence.dropped(other)
+    assert line.endswith("for gfx906: this AITER has no table GEMM-A16W16 for gfx906 that this model reaches")
+
+
+@pytest.mark.real_engine
+def test_a_row_that_vllm_does_not_reach_says_so_in_its_title(aiter: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "vllm"
+    (tree / "model_executor/layers").mkdir(parents=True)
+    (tree / "model_executor/layers/utils.py").write_text(
+        "def use_aiter_triton_gemm(n, m, k, dtype):\n    return (m == 5120 and k == 2880) or (m == 8 and k == 9)\n"
+    )
+    flags: dict[str, JsonValue] = {"max-num-batched-tokens": 256}
+    asked = dossier(
+        spec=spec(python=toolchain().python, flags=flags),
+        knobs=KNOBS.model_copy(update={"path": str(tree)}),
+        card=GFX950,
+        aiter=str(aiter),
+        model=MODEL,
+    )
+    trap, _ = compile_evidence.look(asked, cache=tmp_path / "cache")
+    assert trap.title.endswith("; only other callers of AITER's gemm_a16w16 reach this row, no linear layer of vLLM")
 
 
 # --- compiling ----------------------------------------------------------------------------------------------------

@@ -180,9 +180,13 @@ def test_findings_without_triton(aiter: Path) -> None:
     assert zero.fix == "Needs a person. rows: it is given to tl.arange (aiter/ops/triton/kernels.py:28)"
     assert tuned.fix == "Needs a person. M is part of the autotuner's key: take it out, or round it to a few sizes"
     assert '+@triton.jit(do_not_specialize=["M", "GRID"])' in gemm.fix
-    assert few.title == "1 kernels of aiter are compiled again for a few sizes of a batch, such as powers of two"
+    assert few.title == "1 kernel of aiter is compiled again for a few sizes of a batch, such as powers of two"
     assert compile_storms.dropped(asked) == [
         "compile_storms: /engine/python has no Triton, so variants are counted by different values alone"
+    ]
+    assert compile_storms.dropped(asked.model_copy(update={"spec": spec(python="")})) == [
+        "compile_storms: no interpreter with Triton was named (--python), so variants are counted by different values "
+        "alone"
     ]
     assert compile_storms.look(dossier(card=CPU, aiter=str(aiter))) == []
 

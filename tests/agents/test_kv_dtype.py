@@ -38,7 +38,7 @@ def chances(findings: list[Finding]) -> list[Any]:
 
 def test_the_comparison_is_data() -> None:
     formats = {f.name: f for f in read_formats()}
-    assert list(formats) == ["bf16", "INT8 per tensor", "INT8 per head", "FP8 per head", "KIVI", "KVQuant"]
+    assert list(formats) == ["bf16", "INT8 per tensor", "INT8 per token and head", "FP8 per head", "KIVI", "KVQuant"]
     assert formats["KVQuant"].of_bf16 == 0.27
     assert formats["FP8 per head"].loss_percent == (0, 1.5)
     assert all(f.source for f in formats.values())
@@ -48,9 +48,9 @@ def test_the_comparison_is_data() -> None:
     ("arch", "able"),
     [
         ("gfx906", []),
-        ("gfx90a", ["INT8 per tensor", "INT8 per head", "KVQuant"]),
-        ("gfx942", ["INT8 per tensor", "INT8 per head", "FP8 per head", "KIVI", "KVQuant"]),
-        ("gfx950", ["INT8 per tensor", "INT8 per head", "FP8 per head", "KIVI", "KVQuant"]),
+        ("gfx90a", ["INT8 per tensor", "INT8 per token and head", "KVQuant"]),
+        ("gfx942", ["INT8 per tensor", "INT8 per token and head", "FP8 per head", "KIVI", "KVQuant"]),
+        ("gfx950", ["INT8 per tensor", "INT8 per token and head", "FP8 per head", "KIVI", "KVQuant"]),
     ],
 )
 def test_which_format_has_its_arithmetic_where(arch: str, able: list[str]) -> None:
@@ -116,7 +116,7 @@ def test_the_fact_names_each_format_and_what_is_not_judged() -> None:
     fact = look(about("gfx90a"))[0]
     assert fact.title == (
         "gfx90a has the arithmetic of 3 of 5 compared smaller KV-cache formats; "
-        "a flag of vLLM 0.32.0 sets INT8 per head"
+        "a flag of vLLM 0.32.0 sets INT8 per token and head"
     )
     told = {e.source: e.detail for e in fact.evidence}
     assert "needs fp8 or fp8_fnuz, which gfx90a has not" in told["configs/kv_dtypes.yaml#FP8 per head"]

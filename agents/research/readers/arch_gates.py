@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from agents.research.dossier import Dossier
-from agents.research.finding import Finding
+from agents.research.finding import Finding, plural
 from agents.research.gates.contradictions import Contradiction, aliases, contradictions
 from agents.research.gates.evaluate import capability_of
 from agents.research.gates.files import read_files
@@ -47,7 +47,7 @@ def _tree(root: Path, sheet: CardSheet) -> list[Finding]:
     found += unknown or _miscounts(seen, sheet, root)  # of a card that the project does not know nothing is counted
     problems = files.problems()
     if problems:
-        title = f"{len(problems)} parts of {root.name} could not be read for questions about the card"
+        title = f"{plural(len(problems), 'part')} of {root.name} could not be read for questions about the card"
         parts = [p.partition(": ") for p in problems[:MOST_EVIDENCE]]
         evidence = tuple(Evidence(source=place, detail=what) for place, _, what in parts)
         found.append(Finding(reader=NAME, kind="fact", title=title, evidence=evidence))
@@ -200,8 +200,8 @@ def _miscounts(seen: Survey, sheet: CardSheet, root: Path) -> list[Finding]:
     for quantity, (true, places) in miscounts(seen, sheet).items():
         held = sorted({p.held for p in places})
         title = (
-            f"{root.name} counts {' or '.join(map(str, held))} {quantity} for {sheet.arch} in {len(places)} places; "
-            f"the card has {true}"
+            f"{root.name} counts {' or '.join(map(str, held))} {quantity} for {sheet.arch} in "
+            f"{plural(len(places), 'place')}; the card has {true}"
         )
         evidence = [Evidence(source=p.place, detail=p.text) for p in places[:MOST_EVIDENCE]]
         evidence.append(Evidence(source=f"configs/cards/{sheet.arch}.yaml", detail=f"{true} {quantity}"))

@@ -19,7 +19,7 @@ from agents.research.compile.extract import Kernel
 from agents.research.compile.gemm_rows import Row
 from agents.research.compile.modules import Sources
 from agents.research.dossier import Dossier
-from agents.research.finding import Finding
+from agents.research.finding import Finding, plural
 from agents.research.model_shape import Gemm
 from agents.research.remembered import default_cache
 from contracts import Evidence
@@ -46,29 +46,47 @@ def look(dossier: Dossier, cache: Path | None = None) -> list[Finding]:
 
 
 def dropped(dossier: Dossier) -> list[str]:
-    if dossier.card.kind != "amd" or not dossier.aiter:
+    """How many rows were compiled, or why none was; and what could not be read."""
+    if dossier.card.kind != "amd":
         return []
+    why, rows, broken = _nothing_to_compile(dossier)
+    said = f"compiled 0 kernels for {dossier.card.arch}: {why}"
+    if not why:
+        again = "; results that the compiler would give again are remembered"
+        said = f"compiled {plural(len(rows), 'row')} of the A16W16 GEMM table for {dossier.card.arch}{again}"
+    return [f"{NAME}: {line}" for line in (said, *sorted(set(broken)))]
+
+
+def _nothing_to_compile(dossier: Dossier) -> tuple[str, list[Row], list[str]]:
+    """(why nothing, or empty; the rows; what could not be read)."""
+    python, arch = dossier.spec.python, dossier.card.arch
     lacks = _lacks(dossier)
-    if lacks:
-        return [f"{NAME}: {lacks}"]
-    if find_toolchain(dossier.spec.python) is None:
-        python = dossier.spec.python
+    if not lacks and find_toolchain(python) is None:
         who = f"{python} is no interpreter" if python else "no interpreter was named (--python)"
-        return [f"{NAME}: {who} with Triton, so no kernel was compiled"]
+        lacks = f"{who} with Triton"
+    if lacks:
+        return lacks, [], []
     sources = Sources(Path(dossier.aiter))
-    if gemm_rows.find_kernel(sources) is None:
-        return [f"{NAME}: this AITER has no {gemm_rows.KERNEL}"]
-    _rows(dossier, sources)
-    return [f"{NAME}: {line}" for line in sorted(set(sources.broken))]
+    kernel = gemm_rows.find_kernel(sources)
+    if kernel is None:
+        return f"this AITER has no {gemm_rows.KERNEL}", [], []
+    if not kernel.text:
+        return f"{kernel.name} could not be taken out of its tree", [], []
+    rows = _rows(dossier, sources)
+    if not _sixteen_bit(dossier):
+        return "no product of this quantised model is in 16 bits", [], sources.broken
+    if not rows:
+        return f"this AITER has no table {gemm_rows.CONFIG} for {arch} that this model reaches", [], sources.broken
+    return "", rows, sources.broken
 
 
 def _lacks(dossier: Dossier) -> str:
     if dossier.card.kind != "amd" or dossier.card.arch not in ARCHS:
         return f"{dossier.card.arch} is not among {', '.join(ARCHS)}"
     if not dossier.aiter:
-        return "no AITER tree was given"
+        return "no AITER tree was given (--aiter)"
     if dossier.model is None:
-        return "the model's shapes are not known"
+        return "the model's shapes are not known (--model)"
     if dossier.model.dtype not in ("bfloat16", "float16"):
         return f"the model computes in {dossier.model.dtype}; the table is for 16 bits"
     return ""
@@ -106,28 +124,30 @@ def _findings(dossier: Dossier, toolchain: Toolchain, kernel: Kernel, rows: list
     results = run_jobs(toolchain, [gemm_rows.job(kernel, row, arch, dtype) for row in rows], cache, EACH_S)
     found, fine = [], []
     for row, result in zip(rows, results, strict=True):
-        evidence = _evidence(row, kernel, result, toolchain, arch)
+        evidence, others = _evidence(row, kernel, result, toolchain, arch), ""
         if routes is not None:
             evidence = (*evidence, _routed(row, *routes))
+            if (row.n, row.k) not in routes[1]:
+                others = "; only other callers of AITER's gemm_a16w16 reach this row, no linear layer of vLLM"
         one = result.kernel
         if one is None:
             found.append(
                 Finding(
                     reader=NAME,
                     kind="trap" if result.outcome == "refused" else "fact",
-                    title=f"The A16W16 GEMM row {row.key} does not compile for {arch}: {result.reason}",
+                    title=f"The A16W16 GEMM row {row.key} does not compile for {arch}: {result.reason}{others}",
                     evidence=evidence,
                 )
             )
         elif not one.fits:
-            found.append(_too_much_lds(dossier, toolchain, kernel, row, one, evidence, cache))
+            found.append(_too_much_lds(dossier, toolchain, kernel, row, one, evidence, others, cache))
         elif one.vgpr_spills:
             found.append(
                 Finding(
                     reader=NAME,
                     kind="fact",
                     title=f"The A16W16 GEMM row {row.key} spills {one.vgpr_spills} registers to memory on {arch} "
-                    f"({one.scratch_bytes} bytes a lane)",
+                    f"({one.scratch_bytes} bytes a lane){others}",
                     evidence=evidence,
                     fix="Try a smaller tile or a lower waves_per_eu in this row; a spill costs memory traffic in the "
                     "inner loop, how much is only known on the card.",
@@ -167,6 +187,7 @@ def _too_much_lds(
     row: Row,
     one: KernelEvidence,
     evidence: tuple[Evidence, ...],
+    others: str,
     cache: Path,
 ) -> Finding:
     assert dossier.model is not None
@@ -183,7 +204,7 @@ def _too_much_lds(
         reader=NAME,
         kind="trap",
         title=f"The A16W16 GEMM row {row.key} needs {one.lds_bytes:,} bytes of LDS under Triton {toolchain.triton}, "
-        f"{one.arch} has {one.lds_limit:,}: the kernel cannot be launched",
+        f"{one.arch} has {one.lds_limit:,}: the kernel cannot be launched{others}",
         evidence=evidence,
         fix=fix,
         risk="low",
@@ -192,10 +213,11 @@ def _too_much_lds(
 
 def _fine(fine: list[tuple[Row, KernelEvidence]], kernel: Kernel, toolchain: Toolchain, arch: str) -> Finding:
     most = max(one.lds_bytes for _, one in fine)
+    rows = "1 row of the A16W16 GEMM table fits" if len(fine) == 1 else f"{len(fine)} rows of the A16W16 GEMM table fit"
     return Finding(
         reader=NAME,
         kind="fact",
-        title=f"{len(fine)} rows of the A16W16 GEMM table fit {arch} without spills under Triton {toolchain.triton} "
+        title=f"{rows} {arch} without spills under Triton {toolchain.triton} "
         f"(LDS at most {most:,} of {fine[0][1].lds_limit:,} bytes)",
         evidence=tuple(
             Evidence(source=row.source, detail=f"{kernel.name}, N={row.n}, K={row.k}: {one.words()}")

@@ -19,7 +19,7 @@ from agents.research.compile.flow import Vary
 from agents.research.compile.modules import Sources
 from agents.research.compile.storms import BATCHES, Storm, count_job, storms
 from agents.research.dossier import Dossier
-from agents.research.finding import Finding, Terms
+from agents.research.finding import Finding, Terms, plural
 from agents.research.remembered import default_cache, recall, remember, stamp
 from contracts import Evidence, Frozen, content_hash
 
@@ -76,8 +76,9 @@ def _key(dossier: Dossier, tree: Path, logged: list[str], toolchain: Toolchain |
 
 def dropped(dossier: Dossier) -> list[str]:
     if dossier.card.kind != "cpu" and _trees(dossier) and find_toolchain(dossier.spec.python) is None:
-        who = dossier.spec.python or "no interpreter was named (--python) that"
-        return [f"{NAME}: {who} has no Triton, so variants are counted by different values alone"]
+        python = dossier.spec.python
+        who = f"{python} has no Triton" if python else "no interpreter with Triton was named (--python)"
+        return [f"{NAME}: {who}, so variants are counted by different values alone"]
     return []
 
 
@@ -118,21 +119,23 @@ def _of_tree(
     ):
         if rest:
             kernels = len({s.kernel_at for s in rest})
-            further = "further " if kind.startswith("whenever") else ""
+            which = plural(kernels, "further kernel" if kind.startswith("whenever") else "kernel")
+            are = "is" if kernels == 1 else "are"
             result.append(
                 Finding(
                     reader=NAME,
                     kind="fact",
-                    title=f"{kernels} {further}kernels of {sources.root.name} are compiled again {kind}",
+                    title=f"{which} of {sources.root.name} {are} compiled again {kind}",
                     evidence=tuple(_evidence(s) for s in rest[:MAX_NAMED]),
                 )
             )
     if sources.broken:
+        files = plural(len(sources.broken), "file")
         result.append(
             Finding(
                 reader=NAME,
                 kind="fact",
-                title=f"{len(sources.broken)} files of {sources.root.name} could not be read for compile storms",
+                title=f"{files} of {sources.root.name} could not be read for compile storms",
                 evidence=tuple(Evidence(source=line.split(" ")[0], detail=line) for line in sources.broken[:MAX_NAMED]),
             )
         )

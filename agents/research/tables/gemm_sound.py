@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from agents.research.dossier import Dossier
-from agents.research.finding import Finding
+from agents.research.finding import Finding, plural
 from agents.research.tables.dense_route import Route
 from agents.research.tables.gemm_csv import Family
 from agents.research.tables.gemm_json import OWN_BOUNDS, GemmTables, never_chosen
@@ -24,7 +24,7 @@ def unreadable(problems: list[Unreadable]) -> list[Finding]:
     return [
         plain(
             "trap",
-            f"{len(problems)} GEMM tables of AITER cannot be read, so a lookup in them fails or falls back",
+            f"{plural(len(problems), 'GEMM table')} of AITER cannot be read, so a lookup there fails or falls back",
             [(p.path, p.why) for p in problems],
             fix="repair or remove the files; a broken JSON raises in the engine at the first lookup of its shape",
         )
@@ -127,7 +127,7 @@ def entries_that_cannot_run(dossier: Dossier, tables: GemmTables, routes: list[R
         found.append(
             plain(
                 "trap" if sure or hit else "fact",
-                f"{len(big)} GEMM entries of {tables.arch} may need more LDS than its {limit} bytes "
+                f"{entries(len(big))} of {tables.arch} may need more LDS than its {limit} bytes "
                 f"(estimate; {sure} of them with one buffer fewer too; this workload reaches {hit})",
                 rows,
                 fix="compile these entries with the engine's Triton and read metadata.shared; too much of it is no "
@@ -136,7 +136,8 @@ def entries_that_cannot_run(dossier: Dossier, tables: GemmTables, routes: list[R
             )
         )
     if odd:
-        found.append(plain("trap", f"{len(odd)} GEMM entries of {tables.arch} have sizes that Triton refuses", odd))
+        have = "has" if len(odd) == 1 else "have"
+        found.append(plain("trap", f"{entries(len(odd))} of {tables.arch} {have} sizes that Triton refuses", odd))
     return found
 
 
@@ -149,8 +150,12 @@ def never(tables: GemmTables) -> list[Finding]:
         rows += [(table.source, f"{key} stands twice in one object; the last one counts") for key in table.doubles]
     if not rows:
         return []
-    title = f"{len(rows)} GEMM entries of {tables.arch} can never be chosen"
+    title = f"{entries(len(rows))} of {tables.arch} can never be chosen"
     return [plain("fact", title, rows, fix="whoever tuned them gains nothing: move each to a key that the lookup asks")]
+
+
+def entries(count: int) -> str:
+    return f"{count} GEMM {'entry' if count == 1 else 'entries'}"
 
 
 def plain(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agents.research.dossier import Dossier
-from agents.research.finding import Finding, Terms
+from agents.research.finding import Finding, Terms, plural
 from agents.research.tables.lds import lds_need, not_powers_of_two
 from agents.research.tables.moe_json import BITS, MFMA_ONLY, Device, names_in, read_table, shown_table
 from contracts import Evidence
@@ -41,7 +41,8 @@ def unsound(dossier: Dossier, vllm: Path, folders: list[Path], device: Device) -
     found = []
     if broken:
         fix = "repair or remove the file: the engine raises while it loads the model"
-        found.append(finding("trap", f"{len(broken)} fused-MoE tables of this card cannot be read", broken, fix))
+        title = f"{plural(len(broken), 'fused-MoE table')} of this card cannot be read"
+        found.append(finding("trap", title, broken, fix))
     if big:
         title = f"{len(big)} fused-MoE entries of this card need more LDS than its {limit} bytes (estimate)"
         found.append(finding("trap", title, big, "fewer num_stages or a smaller BLOCK_SIZE_K"))
