@@ -121,7 +121,7 @@ def _look() -> dict[int, Sample]:
     for process in psutil.process_iter():
         try:
             with process.oneshot():
-                command = " ".join(process.cmdline())[:60].strip()
+                command = " ".join(" ".join(process.cmdline()).split())[:60].strip()
                 times = process.cpu_times()
         except psutil.Error:
             continue

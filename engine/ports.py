@@ -66,7 +66,7 @@ def port_owner(port: int, besides: Collection[int] = ()) -> tuple[int, str] | No
         if pid is not None and pid not in besides:
             try:
                 process = psutil.Process(pid)
-                return pid, " ".join(process.cmdline())[:80] or process.name()
+                return pid, " ".join(" ".join(process.cmdline()).split())[:80] or process.name()
             except psutil.Error:
                 continue
     return None
