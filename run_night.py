@@ -82,7 +82,7 @@ def doctor(
 
 @app.command()
 def audit(
-    arch: Annotated[str, typer.Option(help="gfx950, gfx906, gfx942, ... or auto: this machine's card.")] = "auto",
+    arch: Annotated[str, typer.Option(help="gfx950, MI355X, gfx906, MI50, ... or auto: this machine's card.")] = "auto",
     model: Annotated[Path | None, typer.Option(help="A model's config.json, or its folder.")] = None,
     night: Annotated[Path | None, typer.Option(help="A night file: engine, workload and priors as it says.")] = None,
     vllm: Annotated[list[Path], typer.Option(help="A vLLM tree: unpacked wheel, checkout. May be repeated.")] = [],  # noqa: B006

@@ -18,28 +18,25 @@ _OF_AITER = ("attention_tables", "compile_evidence", "gemm_tables")
 
 
 def missing(dossier: Dossier, asked: Sequence[str]) -> tuple[str, ...]:
-    """One line each, of the readers that were `asked`."""
-    found = []
+    """One line each, of the readers that were `asked`; each silent one is named once."""
+    found: list[tuple[str, Sequence[str], Sequence[str]]] = []
     if dossier.card.kind == "cpu":
-        what = "no card: this machine has none and no --arch was given (gfx950, MI355X, ...), so its CPU is audited"
-        found.append(_line(what, _OF_A_CARD, (), asked))
+        what = "no card in this machine, so its CPU is audited: give --arch (gfx950, MI355X, ...) for a card"
+        found.append((what, _OF_A_CARD, ()))
     elif dossier.sheet is None:
         what = f"no sheet of {dossier.card.arch} in configs/cards/: its peaks are not known"
-        found.append(_line(what, ("roofline",), ("kv_dtype", "compile_evidence", "gemm_tables"), asked))
+        found.append((what, ("roofline",), ("kv_dtype", "compile_evidence", "gemm_tables")))
     if dossier.model is None:
-        found.append(_line("no model (--model config.json)", _OF_A_MODEL, _OF_A_MODEL_IN_PART, asked))
+        found.append(("no model (--model config.json)", _OF_A_MODEL, _OF_A_MODEL_IN_PART))
     if not dossier.knobs.path:
         what = "no vLLM (--vllm, or --python with one): flags are not checked"
-        found.append(_line(what, _OF_VLLM, _OF_VLLM_IN_PART, asked))
+        found.append((what, _OF_VLLM, _OF_VLLM_IN_PART))
     if dossier.card.kind == "amd" and not dossier.aiter:
-        found.append(_line("no AITER (--aiter)", _OF_AITER, ("compile_storms", "moe_tables"), asked))
-    return tuple(found)
-
-
-def _line(what: str, silent: Sequence[str], in_part: Sequence[str], asked: Sequence[str]) -> str:
-    says = (
-        (", ".join(name for name in names if name in asked), word)
-        for names, word in ((silent, "silent"), (in_part, "saying less"))
-    )
-    told = [f"{word}: {names}" for names, word in says if names]
-    return "; ".join([what, *told])
+        found.append(("no AITER (--aiter)", _OF_AITER, ("compile_storms", "moe_tables")))
+    lines, gone = [], set[str]()
+    for what, silent, in_part in found:
+        parts = (("silent", silent), ("saying less", in_part))
+        told = [(word, [n for n in names if n in asked and n not in gone]) for word, names in parts]
+        lines.append("; ".join([what, *(f"{word}: {', '.join(names)}" for word, names in told if names)]))
+        gone |= set(silent)
+    return tuple(lines)

@@ -45,7 +45,7 @@ def print_audit(
         if len(found) > top:
             console.print(f"... and {len(found) - top} more (--top {len(found)})")
     else:
-        console.print("nothing to try was found" + (", and see what is missing above" if missing else ""))
+        console.print("nothing to try was found" + ("; what is missing is told above" if missing else ""))
     for kind, head in (("trap", "Traps: what would waste a night or serve something wrong"), ("fact", "Facts")):
         chosen = audit.of(kind)
         here = [f for f in chosen if everything or f.reader != known_priors.NAME]
@@ -58,21 +58,23 @@ def print_audit(
         _print_rest(len(chosen) - len(here), "known from elsewhere only (known_priors)", console)
     if audit.notes:
         console.print(Text(f"\nNotes: left out, not read, compiled ({len(audit.notes)})", style="bold"))
-        near = [note for note in audit.notes if everything or not _OTHER_CARD.match(note)]
+        near = [note for note in audit.notes if everything or not note.startswith("configs/priors/")]
         told = near if everything else near[: 2 * top]
         for note in told:
             console.print(Text(f"- {note}"))
         _print_rest(len(near) - len(told), "more", console)
-        _print_rest(len(audit.notes) - len(near), f"{plural(len(audit.notes) - len(near), 'prior')} for other cards",
-                    console, counted=True)  # fmt: skip
+        priors = len(audit.notes) - len(near)
+        others = 0 if everything else sum(bool(_OTHER_CARD.match(note)) for note in audit.notes)
+        _print_rest(others, "about other cards (configs/priors)", console)
+        _print_rest(priors - others, "known from elsewhere, no change to try here (configs/priors)", console)
     console.print(
         f"\n{plural(len(audit.findings), 'finding')} in {seconds:.1f} s. Nothing ran on a card: gains are predictions."
     )
 
 
-def _print_rest(count: int, what: str, console: Console, counted: bool = False) -> None:
+def _print_rest(count: int, what: str, console: Console) -> None:
     if count:
-        console.print(f"... and {what if counted else f'{count} {what}'} (--all shows them)")
+        console.print(Text(f"... and {count} {what}; --all shows all"))
 
 
 def subject_words(dossier: Dossier) -> Text:
@@ -95,7 +97,7 @@ def _print_ranking(found: Sequence[Finding], console: Console) -> None:
     else:
         for number, finding in enumerate(found, 1):
             for line in in_two_lines(number, finding, console.width):
-                console.print(Text(line), no_wrap=True, overflow="crop")
+                console.print(Text(line))
     estimates = dict.fromkeys(m for f in found if f.terms for m in _ROOFLINE.findall(f.terms.share_from))
     for words in estimates:
         console.print(Text(f"(roofline): no profile says it, so it is estimated by the {words}", style="dim"))
@@ -104,7 +106,7 @@ def _print_ranking(found: Sequence[Finding], console: Console) -> None:
 
 def ranking(found: Sequence[Finding]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
-    for name in ("#", "what", "by", "gain", "= share", "x speed-up", "bound", "prob.", "cost", "score"):
+    for name in ("#", "what", "by", "gain", "share", "speed-up", "bound", "prob.", "cost", "score"):
         table.add_column(name, no_wrap=name != "what", min_width=30 if name == "what" else None)
     for number, finding in enumerate(found, 1):
         table.add_row(str(number), escape(_short(finding, 72)), way(finding), *_cells(finding))
@@ -116,7 +118,7 @@ def in_two_lines(number: int, finding: Finding, width: int) -> tuple[str, str]:
     gain, share, speedup, bound, probability, cost, score = _cells(finding)
     return (
         lead + _short(finding, width - len(lead)),
-        f"   gain {gain} = {share} x {speedup}, bound {bound}; prob. {probability}; {cost}; score {score}",
+        f"   gain {gain}, share {share}, speed-up {speedup}, bound {bound}, p {probability}, {cost}, score {score}",
     )
 
 

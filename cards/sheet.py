@@ -20,6 +20,7 @@ hold; a word in neither was not looked at:
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,6 +92,31 @@ class CardSheet(Frozen):
 
 def known_sheets() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.yaml"))
+
+
+def arch_of(name: str) -> str:
+    """The arch of a card by its name in the sheets ("MI355X", "z100"), in any case; an arch stays one. Raises
+    SheetError where no card, or cards of several archs, are called so."""
+    arch = name.strip().lower()
+    if arch in known_sheets():
+        return arch
+    word = re.compile(rf"(?<![a-z0-9]){re.escape(arch)}(?![a-z0-9])")
+    found = {s: names for s in known_sheets() if (names := [n for n in _names(s) if arch and word.search(n.lower())])}
+    if len(found) == 1:
+        return next(iter(found))
+    if found:
+        cards = ", ".join(f"{names[0]} ({one})" for one, names in found.items())
+        raise SheetError(f"{name} may be {cards}: write more of its name, or the arch")
+    raise SheetError(f"there is no sheet for {name}; there are {_all_names()} (configs/cards/)")
+
+
+def _names(arch: str) -> tuple[str, ...]:
+    sheet = read_sheet(arch)
+    return (sheet.name, *sheet.also)
+
+
+def _all_names() -> str:
+    return ", ".join(f"{arch} ({', '.join(_names(arch))})" for arch in known_sheets())
 
 
 def read_sheet(arch: str) -> CardSheet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from agents.research.knobs import Knobs, KnobsError
 from agents.research.model_shape import ModelShapeError, model_shape
 from agents.research.vllm_source import knobs_from_source
 from cards.detect import detect
-from cards.sheet import CardSheet, SheetError, read_sheet
+from cards.sheet import CardSheet, SheetError, arch_of, read_sheet
 from contracts import Card, EngineSpec, NightConfig, Workload
 
 MOST_CONFIG_BYTES = 4 << 20
@@ -129,10 +130,13 @@ def _card(arch: str) -> tuple[Card, CardSheet | None]:
         except SheetError:
             return card, None
     try:
-        sheet = read_sheet(arch)
+        sheet = read_sheet(arch_of(arch))
     except SheetError as error:
         raise SubjectError(str(error)) from None
-    return sheet.card(), sheet
+    card = sheet.card()
+    if arch.lower() != sheet.arch and not re.search(rf"\b{re.escape(arch.lower())}\b", sheet.name.lower()):
+        card = card.model_copy(update={"source": f"{card.source}, whose figures stand for {arch} too"})
+    return card, sheet
 
 
 def _config(asked: Asked) -> tuple[dict[str, Any], str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cards import sheet
-from cards.sheet import SheetError, known_sheets, read_sheet
+from cards.sheet import SheetError, arch_of, known_sheets, read_sheet
 
 
 def test_the_sheets_that_there_are() -> None:
@@ -51,6 +51,21 @@ def test_a_card_without_a_machine() -> None:
 def test_an_unknown_card_is_told_with_those_there_are() -> None:
     with pytest.raises(SheetError, match=r"no sheet for gfx1100; there are gfx906, gfx90a"):
         read_sheet("gfx1100")
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [("MI355X", "gfx950"), ("mi50", "gfx906"), ("Z100", "gfx906"), ("h200", "sm_90"), ("MI250", "gfx90a"),
+     ("GFX942", "gfx942")],
+)  # fmt: skip
+def test_a_card_by_its_name(name: str, arch: str) -> None:
+    assert arch_of(name) == arch
+
+
+@pytest.mark.parametrize(("name", "told"), [("AMD", "may be"), ("MI35", "no sheet for MI35"), ("", "no sheet for")])
+def test_a_name_that_is_not_one_card(name: str, told: str) -> None:
+    with pytest.raises(SheetError, match=told):
+        arch_of(name)
 
 
 def test_a_word_that_nobody_explained_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
