@@ -46,8 +46,9 @@ def look(dossier: Dossier, cache: Path | None = None) -> list[Finding]:
 
 
 def dropped(dossier: Dossier) -> list[str]:
-    """How many rows were compiled, or why none was; and what could not be read."""
-    if dossier.card.kind != "amd":
+    """How many rows were compiled, or why none was; and what could not be read. Nothing in a night, which does not
+    `look` and has no sheet."""
+    if dossier.card.kind != "amd" or dossier.sheet is None:
         return []
     why, rows, broken = _nothing_to_compile(dossier)
     said = f"compiled 0 kernels for {dossier.card.arch}: {why}"
