@@ -21,7 +21,7 @@ night: setup
 
 # Whole nights against the stand-in mostly wait, so two run side by side. Real engines run alone, one after the other.
 test: quick
-	.venv/bin/python -m pytest -n 2 --dist loadfile -m whole_night
+	.venv/bin/python -m pytest -n 2 --dist loadgroup -m whole_night
 	.venv/bin/python -m pytest -m real_engine
 
 quick: lint
