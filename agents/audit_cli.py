@@ -26,6 +26,7 @@ from agents.research.audit import audit
 from agents.research.consult import consult
 from agents.research.dossier import PhaseProfile
 from agents.research.rank import reader_names
+from agents.research.regular_file import open_regular
 from agents.research.subject import Asked, SubjectError, subject
 from agents.research.traces.profiles import SEE, ProfileError, phase_profiles, profiles_from_json
 from agents.research.traces.read import TraceError, read_trace
@@ -172,7 +173,7 @@ def is_written_by_hand(path: Path) -> bool:
     if path.suffix in (".yaml", ".yml"):
         return True
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(4096).lstrip()
     except OSError as error:
         raise SubjectError(f"{path} cannot be read ({error.strerror}): give a trace or a file of shares") from None

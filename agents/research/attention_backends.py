@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from agents.research.regular_file import read_regular
 from agents.research.three_valued import UNKNOWN, truth, worked_out
 from contracts import Frozen
 
@@ -62,7 +63,7 @@ def _tree(path: str) -> ast.Module | None:
     """None where the file is not there, too large, or not Python."""
     try:
         now = Path(path).stat()
-        return _parsed(path, now.st_mtime_ns) if now.st_size <= MOST_BYTES else None
+        return _parsed(path, now.st_mtime_ns)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 
@@ -70,7 +71,7 @@ def _tree(path: str) -> ast.Module | None:
 @lru_cache(maxsize=256)
 def _parsed(path: str, _changed: int) -> ast.Module:
     """Parsed once for each state of the file."""
-    return ast.parse(Path(path).read_bytes())
+    return ast.parse(read_regular(path, MOST_BYTES))
 
 
 def registered(package: Path) -> list[Backend]:

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from agents.research.dossier import Dossier
 from agents.research.knobs import Knobs
+from agents.research.regular_file import read_regular
 from agents.research.roofline import Roofline, roofline
 from cards.sheet import WORDS, CardSheet
 from contracts import Frozen
@@ -91,7 +92,7 @@ def values_of(knobs: Knobs) -> tuple[tuple[str, ...], str]:
     file, name = DECLARED  # 0.32.0 and later: an open type, CacheDType or any string that a platform registers
     path = Path(knobs.path) / file
     try:
-        tree = ast.parse(path.read_bytes()) if path.stat().st_size <= MOST_BYTES else ast.Module([], [])
+        tree = ast.parse(read_regular(path, MOST_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return (), ""
     for node in tree.body:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.research.memory import Memory, PastNight, Stack, difference, model_identity, remember, stack_of_night
+from agents.research.regular_file import read_regular
 from judge.words import count
 from ledger.errors import LedgerError
 from ledger.line import LEDGER, read_events
@@ -111,9 +112,7 @@ def _night(folder: Path, tonight: Stack | None) -> PastNight | None:
 def _config(model: str) -> dict[str, Any] | None:
     """The model's config.json as it is now, or None."""
     try:
-        with (Path(model) / "config.json").open("rb") as file:
-            raw = file.read(MOST_CONFIG_BYTES + 1)
-        held = json.loads(raw) if len(raw) <= MOST_CONFIG_BYTES else None
+        held = json.loads(read_regular(Path(model) / "config.json", MOST_CONFIG_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     return held if isinstance(held, dict) else None

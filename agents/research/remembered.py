@@ -11,7 +11,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from agents.research.regular_file import read_regular
 from contracts import JsonValue, content_hash
+
+MOST_BYTES = 64 << 20  # of one entry; the findings of a whole vLLM tree have about 100 KB
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -29,7 +32,7 @@ def default_cache(name: str) -> Path:
 def recall(cache: Path, key: str, kind: type[T]) -> T | None:
     """None: not there, or not readable as `kind`."""
     try:
-        return kind.model_validate_json((cache / f"{key}.json").read_bytes())
+        return kind.model_validate_json(read_regular(cache / f"{key}.json", MOST_BYTES))
     except (OSError, ValidationError):
         return None
 

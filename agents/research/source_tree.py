@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from agents.research.knobs import Kind, Knob
+from agents.research.regular_file import read_regular
+
+MOST_BYTES = 4 << 20  # vLLM 0.33.0's longest configuration module has 130 kB
 
 
 @dataclass
@@ -25,7 +28,7 @@ class SourceTree:
 
     def parse(self, path: Path) -> ast.Module | None:
         try:
-            tree = ast.parse(path.read_bytes())
+            tree = ast.parse(read_regular(path, MOST_BYTES))
         except (OSError, SyntaxError, ValueError, RecursionError):
             return None
         where = path.relative_to(self.root).as_posix()

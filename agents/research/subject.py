@@ -16,6 +16,7 @@ from agents.research.dossier import Dossier, PhaseProfile
 from agents.research.installed_vllm import find_vllm
 from agents.research.knobs import Knobs, KnobsError
 from agents.research.model_shape import ModelShapeError, model_shape
+from agents.research.regular_file import read_regular
 from agents.research.vllm_source import knobs_from_source
 from cards.detect import detect
 from cards.sheet import CardSheet, SheetError, arch_of, read_sheet
@@ -145,9 +146,7 @@ def _config(asked: Asked) -> tuple[dict[str, Any], str]:
         return {}, ""
     path = place / "config.json" if place.is_dir() else place
     try:
-        if path.stat().st_size > MOST_CONFIG_BYTES:
-            raise SubjectError(f"{path} is larger than {MOST_CONFIG_BYTES >> 20} MiB: that is no model's config.json")
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_regular(path, MOST_CONFIG_BYTES).decode("utf-8"))
     except OSError as error:
         raise SubjectError(f"{path} cannot be read ({error.strerror}): give a model's config.json or folder") from None
     except (ValueError, RecursionError):

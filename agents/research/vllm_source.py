@@ -17,7 +17,8 @@ from typing import Any
 
 from agents.research.gates.evaluate import UNKNOWN, Evaluator
 from agents.research.knobs import Deprecated, Knob, Knobs, KnobsError
-from agents.research.source_tree import SourceTree, last_name, short
+from agents.research.regular_file import read_regular
+from agents.research.source_tree import MOST_BYTES, SourceTree, last_name, short
 
 
 def knobs_from_source(package: Path) -> Knobs:
@@ -192,7 +193,7 @@ def _environment(source: SourceTree, path: Path) -> tuple[dict[str, Knob], dict[
     tree = source.parse(path)
     if tree is None:
         return {}, {}
-    rows = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    rows = read_regular(path, MOST_BYTES).decode("utf-8", errors="replace").split("\n")
     deprecated: dict[str, Deprecated] = {}
     declared = {
         node.target.id: node
@@ -264,7 +265,7 @@ def _comment_above(rows: list[str], line: int) -> str:
 def _version(package: Path) -> str:
     for name in ("_version.py", "version.py"):
         try:
-            text = (package / name).read_text(encoding="utf-8", errors="replace")
+            text = read_regular(package / name, MOST_BYTES).decode("utf-8", errors="replace")
         except OSError:
             continue
         match = re.search(r"^(?:__version__|version)\b[^\n]*?['\"](\d[^'\"]*)['\"]", text, re.MULTILINE)

@@ -15,6 +15,7 @@ from typing import Any
 from agents.research.compile.evidence import Job
 from agents.research.compile.extract import Kernel, extract
 from agents.research.compile.modules import Sources
+from agents.research.regular_file import read_regular
 from contracts import Frozen
 
 KERNEL = "_gemm_a16_w16_kernel"
@@ -75,9 +76,7 @@ def table_for(sources: Sources, arch: str, n: int, k: int) -> tuple[str, dict[st
     if found is None:
         return None
     try:
-        if found.stat().st_size > MAX_TABLE_BYTES:
-            raise ValueError(f"larger than {MAX_TABLE_BYTES >> 20} MiB")
-        table = json.loads(found.read_bytes())
+        table = json.loads(read_regular(found, MAX_TABLE_BYTES))
     except (OSError, ValueError) as error:
         sources.broken.append(f"{sources.where(found)} cannot be read: {str(error)[:100]}")
         return None

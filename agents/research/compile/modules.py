@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agents.research.regular_file import read_regular
+
 MAX_BYTES = 2 << 20  # the largest Triton file of vLLM 0.33.0 and AITER has under 300 KB
 MAX_FILES = 4000  # vLLM 0.33.0 has about 2,200 Python files, AITER's Triton folder 324
 MAX_HOPS = 5  # of one name through re-exports
@@ -100,10 +102,7 @@ class Sources:
 
     def _bytes(self, path: Path) -> bytes | None:
         try:
-            if path.stat().st_size > MAX_BYTES:
-                self.broken.append(f"{self.where(path)} is larger than {MAX_BYTES >> 20} MiB: not read")
-                return None
-            return path.read_bytes()
+            return read_regular(path, MAX_BYTES)
         except OSError as error:
             self.broken.append(f"{self.where(path)} cannot be read: {error.strerror or error}")
             return None

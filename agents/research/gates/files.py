@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agents.research.regular_file import read_regular
+
 MOST_FILES = 20_000  # vLLM 0.33.0 has 3,004, AITER 579
 MOST_BYTES = 2 * 1024 * 1024  # of one file; the largest of vLLM 0.33.0 has 240 KB
 MOST_BYTES_ALL = 256 * 1024 * 1024  # vLLM 0.33.0 has 45 MB
@@ -123,18 +125,13 @@ def read_files(root: Path) -> Files:
 
 
 def _read(path: str, root: Path, found: Files) -> bytes | None:
+    if not os.path.isfile(path):  # a pipe, a device, a link to nowhere
+        return None
     try:
-        if not os.path.isfile(path):  # a pipe or a device would never end
-            return None
-        with open(path, "rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+        return read_regular(path, MOST_BYTES)
     except OSError as error:
         found.warnings.append(f"{_relative(path, root)}: cannot be read ({error.strerror})")
         return None
-    if len(raw) > MOST_BYTES:
-        found.warnings.append(f"{_relative(path, root)}: longer than {MOST_BYTES >> 20} MiB; not looked at")
-        return None
-    return raw
 
 
 def _relative(path: str, root: Path) -> str:

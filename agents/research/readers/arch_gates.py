@@ -16,6 +16,7 @@ from agents.research.gates.evaluate import capability_of
 from agents.research.gates.files import read_files
 from agents.research.gates.left_out import Misnamed, lists_without, miscounts, misnamed, misspelt, shut_out
 from agents.research.gates.survey import Gate, Survey, Use, survey
+from agents.research.regular_file import open_regular
 from cards.sheet import CardSheet
 from contracts import Evidence
 
@@ -176,8 +177,8 @@ def _shut_out(seen: Survey, root: Path) -> list[Finding]:
 def _built_for(root: Path, arch: str) -> Evidence | None:
     """The build's own list of archs, where a checkout has it beside the package."""
     try:
-        with (root.parent / "CMakeLists.txt").open(encoding="utf-8", errors="replace") as file:
-            text = file.read(MOST_CMAKE)
+        with open_regular(root.parent / "CMakeLists.txt") as file:
+            text = file.read(MOST_CMAKE).decode("utf-8", errors="replace")
     except OSError:
         return None
     for number, row in enumerate(text.split("\n"), 1):

@@ -14,6 +14,7 @@ from typing import Any
 from agents.research.attention_backends import (
     AITER_FROM,
     ENUM,
+    MOST_BYTES,
     ORDER,
     PLATFORM,
     Backend,
@@ -28,6 +29,7 @@ from agents.research.attention_backends import (
 )
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
+from agents.research.regular_file import read_regular
 from agents.research.served import kv_dtype
 from agents.research.shares import share
 from agents.research.step_work import latent_of
@@ -297,7 +299,7 @@ def _patch(package: Path, name: str) -> str:
     """Puts `name` first where the order is made: a unified diff against this tree, or words where it is not found."""
     path = package / PLATFORM
     try:
-        before = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        before = read_regular(path, MOST_BYTES).decode("utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError):
         before = []
     start = next((i for i, line in enumerate(before) if line.startswith(f"def {ORDER}(")), None)

@@ -8,6 +8,7 @@ saw compiled after the warm-up.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from agents.research.compile.modules import Sources
 from agents.research.compile.storms import BATCHES, Storm, count_job, storms
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms, plural
+from agents.research.regular_file import open_regular
 from agents.research.remembered import default_cache, recall, remember, stamp
 from contracts import Evidence, Frozen, content_hash
 
@@ -234,9 +236,9 @@ def _logged(paths: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
-        if not path.is_file() or path.stat().st_size > MAX_LOG_BYTES:
+        if path.stat().st_size > MAX_LOG_BYTES:
             return
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, start=1):
                 if number > MAX_LOG_LINES:
                     return

@@ -6,6 +6,7 @@ jit/core.py merges them (update_config_files), line by line: together they have 
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 import re
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from agents.research.regular_file import open_regular
 from agents.research.tables.table_file import MOST_CSV_BYTES, Unreadable, files_in, is_file, read_source, shown
 from contracts import Frozen
 
@@ -215,7 +217,7 @@ def _head(path: Path) -> list[str] | str | None:
         size = path.stat().st_size
         if size > MOST_CSV_BYTES:
             return f"{size} bytes, more than the {MOST_CSV_BYTES} that are read"
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+        with _text(path) as lines:
             return [c.strip() for c in next(csv.reader(lines), [])] or "has no header: reading it raises in pandas"
     except FileNotFoundError:
         return None
@@ -223,8 +225,12 @@ def _head(path: Path) -> list[str] | str | None:
         return " ".join(str(getattr(error, "strerror", None) or error).split())[:120]
 
 
+def _text(path: Path) -> io.TextIOWrapper:
+    return io.TextIOWrapper(open_regular(path), newline="", encoding="utf-8-sig", errors="replace")
+
+
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+    with _text(path) as lines:
         reader = csv.reader(lines)
         next(reader, None)
         for row in reader:

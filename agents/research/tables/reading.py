@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from agents.research.regular_file import read_regular
+
 # The attention tables are 5 kB, vLLM's longest configuration module 130 kB (0.33.0). Beyond this it is no such file.
 MAX_BYTES = 4 << 20
 
@@ -19,7 +21,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> tuple[str | None, str]:
         size = path.stat().st_size
         if size > limit:
             return None, f"is {size} bytes long, more than the {limit} that are read"
-        return path.read_bytes().decode(), ""
+        return read_regular(path, limit).decode(), ""
     except UnicodeDecodeError:
         return None, "is not UTF-8 text"
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, in Python before 3.13

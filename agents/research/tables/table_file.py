@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from agents.research.regular_file import read_regular
 from contracts import Frozen
 
 # The largest table of AITER e4048607 and vLLM 0.33.0 is 1.5 MB (a CSV), the largest JSON below 100 KB.
@@ -84,10 +85,7 @@ def read_json(path: Path) -> JsonTable | str:
         return held
 
     try:
-        size = path.stat().st_size
-        if size > MOST_JSON_BYTES:
-            return f"{size} bytes, more than the {MOST_JSON_BYTES} that are read"
-        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
+        value = json.loads(read_regular(path, MOST_JSON_BYTES).decode("utf-8"), object_pairs_hook=once)
     except OSError as error:
         return error.strerror or "cannot be read"
     except (ValueError, RecursionError) as error:
@@ -100,7 +98,8 @@ def read_json(path: Path) -> JsonTable | str:
 def read_source(path: Path) -> str:
     """A source file's text, or "" where there is none to read."""
     try:
-        return "" if path.stat().st_size > MOST_SOURCE_BYTES else path.read_text(encoding="utf-8", errors="replace")
+        text = read_regular(path, MOST_SOURCE_BYTES).decode("utf-8", errors="replace")
+        return text.replace("\r\n", "\n")
     except OSError:
         return ""
 
