@@ -24,7 +24,8 @@ class Frozen(BaseModel):
 def content_hash(value: JsonValue, length: int = 12) -> str:
     """First `length` hex digits of the SHA-256 of the canonical JSON of `value`."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    # surrogatepass: the name of a file that is no UTF-8, or "\ud800" in a source, counts as it stands.
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:length]
 
 
 # --- the machine and the work -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Imports nothing heavy: `report`, `verify` and `watch` answer without loading the
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -30,6 +31,8 @@ class Problem(Exception):
 
 def guarded_command(work: Callable[[], int]) -> int:
     """Run a command; faults that a user can mend become one line each on standard error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a character that the terminal has not is no fault
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return work()
     except Problem as error:
@@ -60,4 +63,10 @@ def say(lines: Iterable[str], code: int) -> int:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """What standard output's encoding has no character for is written as \\uXXXX, which every reader of JSON knows."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2)
+    print(text)

@@ -11,6 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from typing import Any
+
+from pydantic_core import PydanticSerializationError
 
 from agents.research.card_dtypes import absent_dtype
 from agents.research.dossier import Dossier
@@ -76,9 +79,30 @@ def ask(name: str, dossier: Dossier) -> tuple[list[Finding], list[str]]:
     reader = READERS[name]
     try:
         findings = [*reader.look(dossier), *map(as_finding, reader.read(dossier))]
-        return findings, reader.dropped(dossier)
+        return [printable(f) for f in findings], [_text(note) for note in reader.dropped(dossier)]
     except Exception as error:  # a reader is a guest: its fault must not end the audit
-        return [], [f"reader {name} failed and was left out: {type(error).__name__}: {error}"]
+        return [], [_text(f"reader {name} failed and was left out: {type(error).__name__}: {error}")]
+
+
+def printable(finding: Finding) -> Finding:
+    """As it is, or with what is no Unicode text in its words written out: a file's name, a text in a source."""
+    try:
+        finding.model_dump_json()
+        return finding
+    except PydanticSerializationError:
+        return Finding.model_validate(_plain(finding.model_dump()))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(v) for v in value)
+    return _text(value) if isinstance(value, str) else value
+
+
+def _text(words: str) -> str:
+    return words.encode("utf-8", "backslashreplace").decode()
 
 
 def _fault(finding: Finding, dossier: Dossier) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from agents.research.regular_file import read_regular
 from contracts import JsonValue, content_hash
@@ -39,13 +41,21 @@ def recall(cache: Path, key: str, kind: type[T]) -> T | None:
 
 def remember(cache: Path, key: str, value: BaseModel) -> None:
     """Whole or not at all; a cache that cannot be written only costs time."""
+    part = ""
     try:
+        text = value.model_dump_json()
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=cache, suffix=".part", delete=False, encoding="utf-8") as file:
-            file.write(value.model_dump_json())
-        os.replace(file.name, cache / f"{key}.json")
-    except OSError:
+            part = file.name
+            file.write(text)
+        os.replace(part, cache / f"{key}.json")
+        part = ""
+    except (OSError, PydanticSerializationError):  # the second: it names a file whose name is no UTF-8
         pass
+    finally:
+        if part:  # stopped in between, by Ctrl+C too
+            with contextlib.suppress(OSError):
+                os.unlink(part)
 
 
 def stamp(root: Path) -> str:

@@ -119,7 +119,8 @@ def package(place: Path, name: str, inside: str) -> Path:
     for folder in (place, place / name, *sorted(place.glob(f"*/{name}"))):
         if folder.name == name and (folder / inside).exists():
             return folder.resolve()
-    raise SubjectError(f"{place} holds no {name}: give an unpacked wheel, a checkout or the folder {name} itself")
+    where = place if place != Path() else "the current folder (which an empty path means)"
+    raise SubjectError(f"{where} holds no {name}: give an unpacked wheel, a checkout or the folder {name} itself")
 
 
 def _card(arch: str) -> tuple[Card, CardSheet | None]:
@@ -147,6 +148,9 @@ def _config(asked: Asked) -> tuple[dict[str, Any], str]:
     path = place / "config.json" if place.is_dir() else place
     try:
         config = json.loads(read_regular(path, MOST_CONFIG_BYTES).decode("utf-8"))
+        json.dumps(config, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise SubjectError(f"{path} holds half a character (\\ud800 to \\udfff): write it whole, or out") from None
     except OSError as error:
         raise SubjectError(f"{path} cannot be read ({error.strerror}): give a model's config.json or folder") from None
     except (ValueError, RecursionError):

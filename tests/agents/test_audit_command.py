@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.audit_cli import audit_command, settings
+from agents.command import guarded_command, print_json
 from agents.research.audit import Audit, audit
 from agents.research.dossier import Dossier
 from agents.research.model_shape import model_shape
@@ -116,6 +120,7 @@ def test_the_screen_says_that_nothing_ran(capsys: pytest.CaptureFixture[str]) ->
         ({"arch": "gfx9000"}, "there is no sheet for gfx9000; there are gfx906 (AMD Radeon Instinct MI50 (32 GB)"),
         ({"model": Path("nowhere.json")}, "nowhere.json cannot be read (No such file or directory)"),
         ({"model": Path(__file__)}, "is not JSON"),
+        ({"vllm": [Path("")]}, "the current folder (which an empty path means) holds no vllm"),
         ({"vllm": [Path("/proc")]}, "/proc holds no vllm: give an unpacked wheel, a checkout or the folder vllm"),
         ({"aiter": Path("/proc")}, "/proc holds no aiter"),
         ({"flags": ["=8"]}, "'=8' names nothing: write NAME=VALUE"),
@@ -160,6 +165,34 @@ def test_a_config_that_is_no_decoder_is_told(tmp_path: Path, capsys: pytest.Capt
     config.write_text('{"hidden_size": "many"}')
     assert command(model=config) == 2
     assert "config.json has hidden_size = 'many'" in capsys.readouterr().err
+
+
+def test_half_a_character_in_a_config_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(WIDE.read_text().replace("{", '{"note": "\\ud800", ', 1))
+    assert command(model=config) == 2
+    assert "config.json holds half a character" in capsys.readouterr().err
+
+
+def test_a_file_name_that_is_no_unicode_is_written_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tree = tmp_path / "aiter"
+    (tree / "ops").mkdir(parents=True)
+    (tree / os.fsdecode(b"bad\xff.py")).write_text("@triton.jit\ndef kernel(x:\n    kernel[(1,)](x)\n")
+    for json_wanted in (True, False):
+        assert command(aiter=tree, readers=["compile_storms"], json_wanted=json_wanted) == 0
+        assert "aiter/bad\\udcff.py" in capsys.readouterr().out.replace("\\\\", "\\")
+
+
+def test_a_screen_without_the_characters_gets_them_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding="ascii"))
+    assert guarded_command(lambda: print("tür \udcff") or print_json(["tür \udcff"]) or 0) == 0
+    sys.stdout.flush()
+    first, *rest = out.getvalue().decode("ascii").splitlines()
+    assert first == r"t\xfcr \udcff" and json.loads("".join(rest)) == ["tür \udcff"]
 
 
 def test_values_as_they_are_typed() -> None:
