@@ -11,6 +11,11 @@ from typing import Any
 
 from contracts import Frozen
 
+# Beyond these it is no model: the widest vocabularies have some 300,000 entries, the longest contexts ten million
+# tokens, the deepest decoders a few hundred layers.
+MOST = 10**9
+MOST_LAYERS = 10_000
+
 
 class ModelShapeError(ValueError):
     """The configuration does not describe a decoder. One line."""
@@ -108,12 +113,18 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
     """From the parsed config.json. Raises ModelShapeError."""
     text = config.get("text_config")
     c: dict[str, Any] = {**config, **text} if isinstance(text, dict) else dict(config)
-    hidden, layers, heads = (_whole(c, key) for key in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
+    hidden, heads = (_whole(c, key) for key in ("hidden_size", "num_attention_heads"))
+    layers = _whole(c, "num_hidden_layers", most=MOST_LAYERS)
+    for key in _READ_ELSEWHERE:
+        _whole(c, key, 0)
     kinds, linear = _attention(c, layers, hidden, heads)
     experts = _experts(c, layers)
     quantization = c.get("quantization_config")
     quantization = quantization if isinstance(quantization, dict) else {}
+    _bounded(quantization, "quantization_config")
     names = config.get("architectures") or c.get("architectures") or ["unknown"]
+    if not isinstance(names, list):
+        raise ModelShapeError(f"config.json has architectures = {_shown(names)}; a list of names belongs there")
     return ModelShape(
         architecture=str(names[0]),
         hidden=hidden,
@@ -130,20 +141,41 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
         quantization=str(quantization["quant_method"]) if quantization.get("quant_method") else None,
         quantization_config=quantization,
         tied_embeddings=bool(c.get("tie_word_embeddings", False)),
-        max_positions=c.get("max_position_embeddings"),
+        max_positions=_whole(c, "max_position_embeddings", 0) or None,
     )
 
 
 _MISSING = object()
+# step_work.latent_of takes them from the same file.
+_READ_ELSEWHERE = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 
 
-def _whole(c: Mapping[str, Any], key: str, default: Any = _MISSING) -> int:
+def _whole(c: Mapping[str, Any], key: str, default: Any = _MISSING, most: int = MOST) -> int:
     value = c.get(key)
     if value is None and default is not _MISSING:
         return int(default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ModelShapeError(f"config.json has {key} = {value!r}; a decoder needs a whole number there")
+        raise ModelShapeError(f"config.json has {key} = {_shown(value)}; a decoder needs a whole number there")
+    if value > most:
+        raise ModelShapeError(f"config.json has {key} = {_shown(value)}; a decoder has at most {most:,}")
     return value
+
+
+def _bounded(value: Any, where: str) -> None:
+    """Numbers anywhere in it, as far as they can be calculated with."""
+    if isinstance(value, dict):
+        for key, held in value.items():
+            _bounded(held, f"{where}.{key[:40]}")
+    elif isinstance(value, list):
+        for held in value:
+            _bounded(held, where)
+    elif isinstance(value, int | float) and not abs(value) <= MOST:  # NaN is not
+        raise ModelShapeError(f"config.json has {where} = {_shown(value)}; at most {MOST:,} makes sense there")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:30]}... ({len(text)} characters)"
 
 
 def _attention(c: Mapping[str, Any], layers: int, hidden: int, heads: int) -> tuple[tuple[AttentionKind, ...], int]:
@@ -152,7 +184,8 @@ def _attention(c: Mapping[str, Any], layers: int, hidden: int, heads: int) -> tu
     size = _whole(c, "head_dim", hidden // max(heads, 1))
     kv = _whole(c, "num_key_value_heads", heads)
     window = c.get("sliding_window") if c.get("use_sliding_window", True) else None
-    window = window if isinstance(window, int) and not isinstance(window, bool) and window > 0 else None
+    seen = isinstance(window, int) and not isinstance(window, bool) and window > 0
+    window = _whole(c, "sliding_window") if seen else None
     types = c.get("layer_types")
     if not isinstance(types, list) or len(types) != layers:
         pattern, every = c.get("sliding_window_pattern"), c.get("full_attention_interval")
@@ -189,6 +222,7 @@ def _experts(c: Mapping[str, Any], layers: int) -> Experts | None:
     count = next((c[k] for k in ("num_experts", "num_local_experts", "n_routed_experts") if c.get(k)), None)
     if not isinstance(count, int):
         return None
+    count = _whole({"num_experts": count}, "num_experts")
     step = _whole(c, "decoder_sparse_step", 1) or 1
     dense_first = _whole(c, "first_k_dense_replace", 0)
     dense = c.get("mlp_only_layers")
@@ -198,10 +232,13 @@ def _experts(c: Mapping[str, Any], layers: int) -> Experts | None:
     )
     wide = _whole(c, "moe_intermediate_size", _whole(c, "intermediate_size", 0))
     shared = _whole(c, "shared_expert_intermediate_size", _whole(c, "n_shared_experts", 0) * wide)
+    top_k = _whole(c, "num_experts_per_tok", _whole(c, "top_k_experts", 1))
+    if top_k > count:
+        raise ModelShapeError(f"config.json sends a token to {top_k} of {count} experts; num_experts_per_tok is less")
     return Experts(
         layers=with_experts,
         count=count,
-        top_k=_whole(c, "num_experts_per_tok", _whole(c, "top_k_experts", 1)),
+        top_k=top_k,
         intermediate=wide,
         shared_intermediate=shared,
     )

@@ -153,7 +153,7 @@ def _width(described: Mapping[str, Any]) -> tuple[int | None, str]:
     dtype = str(described.get("dtype") or "")
     if dtype:
         digits = "".join(c for c in dtype.split("_")[0] if c.isdigit())
-        return (int(digits) if digits else None), "int" if "int" in dtype else "fp"
+        return (int(digits) if 0 < len(digits) < 3 else None), "int" if "int" in dtype else "fp"
     bits = described.get("num_bits")
     return (bits if isinstance(bits, int) else None), "int" if described.get("type") == "int" else "fp"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ def test_no_window_where_the_model_says_not_to_use_it() -> None:
         ({"hidden_size": "4096"}, "hidden_size = '4096'"),
         ({"num_hidden_layers": None}, "num_hidden_layers = None"),
         ({"num_attention_heads": -1}, "num_attention_heads = -1"),
+        ({"hidden_size": 10**3999}, r"hidden_size = 10+\.\.\. \(4000 characters\); a decoder has at most 1,000,0"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000; a decoder has at most 10,000"),
+        ({"kv_lora_rank": 10**300}, "kv_lora_rank = 10"),
+        ({"sliding_window": 10**300}, "sliding_window = 10"),
+        ({"max_position_embeddings": "long"}, "max_position_embeddings = 'long'"),
+        ({"num_experts": 10**300}, "num_experts = 10"),
+        ({"num_experts": 4, "num_experts_per_tok": 8}, "sends a token to 8 of 4 experts"),
+        ({"quantization_config": {"bits": math.nan}}, "quantization_config.bits = nan; at most"),
+        ({"quantization_config": {"groups": [{"bits": 10**300}]}}, "quantization_config.groups.bits = 10"),
+        ({"architectures": {"a": 1}}, "architectures = {'a': 1}; a list of names belongs there"),
     ],
 )
 def test_what_is_no_decoder_is_said_in_one_line(change: dict[str, Any], told: str) -> None:
