@@ -242,7 +242,7 @@ def test_the_example_in_the_docs_is_one(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("", "holds no key phases"),
-        ("{", "neither JSON nor YAML in line 1"),
+        ("{", "shares.yaml:1: not valid YAML"),
         ("[1]", "holds no key phases"),
         ("phases: []", "phases is empty"),
         ("phases: {prefill: {attention: 0.43}}", "phases must be a list, got keys (prefill)"),
@@ -254,13 +254,15 @@ def test_the_example_in_the_docs_is_one(tmp_path: Path) -> None:
         ("phases: [{phase: decode, shares: {attention: 43}}]", "attention = 43 is no share; write 0.43 or 43 %"),
         ("phases: [{phase: decode, shares: {attn: 0.4}}]", "'attn' is none of attention, gemm, moe"),
         ("phases: [{phase: decode, shares: {gemm: 0.6, moe: 0.6}}]", "they add up to 1.20"),
-        ("phases: [{phase: decode, shares: {gemm: .nan}}]", "gemm = nan is no share"),
+        ("phases: [{phase: decode, shares: {gemm: .nan}}]", "phases[0].shares.gemm: .nan is no plain finite number"),
         ("phases: [{phase: decode, step_ms: 1, kernel_ms: 2}]", "kernel_ms 2 is more than step_ms 1"),
         ("phases: [{phase: decode}, {phase: decode}]", "each phase may stand there once"),
         ("phases: [{phase: decode, weight: 0.9}, {phase: prefill, weight: 0.9}]", "the two weights add up to 1.80"),
         ("phases: [{phase: decode, note: x}]", "phases[0].note is not a key here; the keys here are phase, weight"),
-        ("\x00", "neither JSON nor YAML"),
-        ("[" * 400, "neither JSON nor YAML"),
+        ("\x00", "holds a control character"),
+        ("[" * 400, "nested too deeply"),
+        ("phases: [{phase: decode}]\nphases: [{phase: prefill}]", "shares.yaml:2: phases"),
+        ("a: &a [1, 1]\nphases: [*a, *a]", "aliases are not used here"),
     ],
 )
 def test_a_wrong_profile_is_one_line(tmp_path: Path, text: str, says: str) -> None:
@@ -268,7 +270,7 @@ def test_a_wrong_profile_is_one_line(tmp_path: Path, text: str, says: str) -> No
     path.write_text(text)
     with pytest.raises(ProfileError) as told:
         profiles_from_json(path)
-    assert says in str(told.value) and "\n" not in str(told.value) and str(told.value).startswith("shares.yaml: ")
+    assert says in str(told.value) and "\n" not in str(told.value) and str(told.value).startswith("shares.yaml:")
     assert str(told.value).endswith("; docs/audit.md, Known shares, has an example")
-    with pytest.raises(ProfileError, match="No such file"):
+    with pytest.raises(ProfileError, match="no such file"):
         profiles_from_json(tmp_path / "absent.json")

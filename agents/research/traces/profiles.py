@@ -6,20 +6,18 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from agents.config_words import drop_echoes, in_words
 from agents.research.dossier import PhaseProfile
 from agents.research.traces.categories import KERNEL_CATEGORIES
 from agents.research.traces.summary import TraceSummary, typical_ms
-from agents.strict_yaml import show_path
+from agents.strict_yaml import YamlProblem, read_yaml, show_path
 from contracts import Frozen
 
 # Steps of a trace that held both phases, from which on their times may stand for the workload's mix. Judged; below it
 # the window decides the mix, not the workload.
 ENOUGH_STEPS = 50
-MOST_BYTES = 64 << 10  # a page; YAML is slow to read
 ROUNDING = 0.01  # shares that a person wrote down may add up to this much over 1
 SEE = "docs/audit.md, Known shares, has an example"
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*")
@@ -110,26 +108,18 @@ def profiles_from_json(path: str | Path) -> tuple[PhaseProfile, ...]:
     Shares are of the phase's time in kernels, 0 to 1 or "43 %". Raises ProfileError."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-        if len(raw) > MOST_BYTES:
-            raise _error(path, f"over {MOST_BYTES >> 10} KiB, which no file of known shares is")
-        told = yaml.safe_load(raw)
+        told = read_yaml(path).data
         if not isinstance(told, dict):
             raise _error(path, "holds no key phases")
         held = _Profile.model_validate(told)
-    except OSError as error:
-        raise ProfileError(f"{path.name}: {error.strerror or error}") from None
+    except YamlProblem as problem:
+        raise ProfileError(f"{problem.lines[0].replace(str(path), path.name, 1)}; {SEE}") from None
     except ValidationError as error:
         found = drop_echoes(error.errors(include_url=False), _Profile)
         first = min(found, key=lambda e: e["type"] != "missing")
         where = show_path(tuple(first["loc"]))
         words = {"missing": f"{where} is missing", "too_short": f"{where} is empty"}
         raise _error(path, words.get(first["type"]) or in_words(first, _Profile)) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise _error(path, f"neither JSON nor YAML{where}") from None
     source = f"{path.name}: {held.source}" if held.source else f"{path.name}, written by hand"
     return tuple(PhaseProfile(**phase.model_dump(), source=source) for phase in held.phases)
 
