@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 
 CHECKOUT = Path(__file__).resolve().parent
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+MOST = 1_000_000_000  # of what is counted: beyond it is a slip of the keyboard
 INTERRUPTED = 130  # what typer answers to Ctrl+C while a command is still being imported
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output on standard output.")]
 NightArg = Annotated[Path, typer.Argument(help="A night's folder, for example logs/first_night-20261129-220000.")]
@@ -97,9 +98,9 @@ def audit(
         list[Path], typer.Option(help="A trace (.json, .json.gz, .csv) or a file of known shares. May be repeated.")
     ] = [],  # noqa: B006
     engine_log: Annotated[list[Path], typer.Option(help="The log of an engine that ran. May be repeated.")] = [],  # noqa: B006
-    concurrency: Annotated[int | None, typer.Option(help="Requests at a time.", min=1)] = None,
-    input_tokens: Annotated[int | None, typer.Option(help="Tokens of a prompt.", min=1)] = None,
-    output_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer.", min=1)] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests at a time.", min=1, max=MOST)] = None,
+    input_tokens: Annotated[int | None, typer.Option(help="Tokens of a prompt.", min=1, max=MOST)] = None,
+    output_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer.", min=1, max=MOST)] = None,
     reader: Annotated[list[str], typer.Option(help="Ask only this reader. May be repeated.")] = [],  # noqa: B006
     without: Annotated[list[str], typer.Option(help="Leave this reader out. May be repeated.")] = [],  # noqa: B006
     top: Annotated[int, typer.Option(help="How many opportunities to show.", min=1)] = 5,

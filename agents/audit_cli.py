@@ -74,6 +74,8 @@ def audit_command(
         try:
             left = set(reader_names(list(without)) if without else [])
             asked = [name for name in reader_names(list(readers) or None) if name not in left]
+            if not asked:
+                raise SubjectError("no reader is left to ask: --without takes away all that --reader names")
             model_client = client(llm) if llm else None
             if try_first and len(vllm) > 1:
                 raise SubjectError("--try-first writes for one engine: give one --vllm")

@@ -16,8 +16,10 @@ from agents.research.dossier import Dossier, PhaseProfile
 from agents.research.installed_vllm import find_vllm
 from agents.research.knobs import Knobs, KnobsError
 from agents.research.model_shape import ModelShapeError, model_shape
-from agents.research.regular_file import read_regular
+from agents.research.refused import refused
+from agents.research.regular_file import open_regular, read_regular
 from agents.research.vllm_source import knobs_from_source
+from agents.tuning.levers import compilation, engine_flag
 from cards.detect import detect
 from cards.sheet import CardSheet, SheetError, arch_of, read_sheet
 from contracts import Card, EngineSpec, NightConfig, Workload
@@ -66,13 +68,18 @@ def subject(asked: Asked) -> Dossier:
     config, model = _config(asked)
     night = asked.night
     engine = night.engine if night else None
+    python = os.path.abspath(asked.python) if asked.python else engine.python if engine else ""
+    knobs = _knobs(asked, python)
     spec = EngineSpec(
         # Absolute, since it is run from a neutral folder; a link stays one, or a venv would be its base.
-        python=os.path.abspath(asked.python) if asked.python else engine.python if engine else "",
+        python=python,
         model=model,
-        flags={**(engine.flags if engine else {}), **asked.flags},
+        flags={_flag(k, knobs): v for k, v in (*(engine.flags if engine else {}).items(), *asked.flags.items())},
         env={**(engine.env if engine else {}), **asked.env},
-        compilation={**(engine.compilation if engine else {}), **asked.compilation},
+        compilation={
+            compilation.normalise(k): v
+            for k, v in (*(engine.compilation if engine else {}).items(), *asked.compilation.items())
+        },
     )
     if asked.python and not os.access(asked.python, os.X_OK):
         raise SubjectError(f"{asked.python} cannot be run: give an interpreter that has Triton, or leave --python out")
@@ -85,9 +92,12 @@ def subject(asked: Asked) -> Dossier:
         shape = model_shape(config) if config else None
     except ModelShapeError as error:
         raise SubjectError(f"{model}: {error}") from None
+    fault = refused(spec, knobs, shape)
+    if fault:
+        raise SubjectError(fault)
     return Dossier(
         spec=spec,
-        knobs=_knobs(asked, spec.python),
+        knobs=knobs,
         workload=_workload(asked),
         card=card,
         model_config_json=config,
@@ -105,12 +115,18 @@ def subject(asked: Asked) -> Dossier:
 def _readable(log: Path) -> None:
     """Raises SubjectError for what no reader could use."""
     try:
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             head = file.read(4096)
     except OSError as error:
         raise SubjectError(f"{log} cannot be read ({error.strerror}): give the log of an engine") from None
     if not head or b"\0" in head:
         raise SubjectError(f"{log} is {'no text' if head else 'empty'}: give the log of an engine")
+
+
+def _flag(name: str, knobs: Knobs) -> str:
+    """Readers look flags up by one spelling: "tensor-parallel-size" for --tensor_parallel_size and for --tp."""
+    plain = engine_flag.normalise(name)
+    return knobs.aliases.get(plain, plain)
 
 
 def package(place: Path, name: str, inside: str) -> Path:

@@ -129,6 +129,9 @@ def test_the_screen_says_that_nothing_ran(capsys: pytest.CaptureFixture[str]) ->
         ({"python": "no/python"}, "no/python cannot be run: give an interpreter that has Triton"),
         ({"readers": ["rooflime"]}, "there is no reader rooflime; did you mean roofline?"),
         ({"without": ["nobody"]}, "there is no reader nobody"),
+        ({"readers": ["roofline"], "without": ["roofline"]}, "no reader is left to ask"),
+        ({"flags": ["tensor_parallel_size=7"]}, "flag tensor-parallel-size = 7: vLLM takes one that divides"),
+        ({"compilation": ["cudagraph_capture_sizes=[1,2"]}, "= [1,2: vLLM takes a list of sizes there"),
     ],
 )
 def test_bad_input_is_one_line(given: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str]) -> None:

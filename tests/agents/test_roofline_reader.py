@@ -92,6 +92,29 @@ def test_a_cache_that_is_too_small_is_a_trap() -> None:
     assert kinds(look(about(flags={"gpu-memory-utilization": share, "max-num-seqs": 4}))) == ["fact"]
 
 
+def told_of_length(flags: dict[str, Any], tokens: int, env: dict[str, str], config: dict[str, Any]) -> list[str]:
+    load = workload(input_tokens=(tokens, tokens), output_tokens=(100, 100))
+    model = MODEL.model_copy(update={"max_positions": 131_072})
+    asked = about(model, flags=flags, workload=load, model_config_json=config)
+    found = look(asked.model_copy(update={"spec": asked.spec.model_copy(update={"env": env})}))
+    return [f.title for f in found if f.kind == "trap" and "refuses" in f.title]
+
+
+def test_requests_that_the_engine_refuses_are_a_trap() -> None:
+    """The model was made for 131,072 tokens."""
+    assert told_of_length({}, 130_000, {}, {}) == []
+    (title,) = told_of_length({}, 131_000, {}, {})
+    assert "the workload's longest requests: 131,100 tokens in and out, it takes 131,072" in title
+    (title,) = told_of_length({"max-model-len": 8192}, 10_000, {}, {})
+    assert "10,100 tokens in and out, it takes 8,192" in title
+    (title,) = told_of_length({"max-model-len": 200_000}, 1000, {}, {})
+    assert title == "vLLM refuses to start: max-model-len 200,000 is more than the 131,072 tokens of the model"
+    assert told_of_length({"max-model-len": 200_000}, 1000, {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, {}) == []
+    stretched = {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    assert told_of_length({}, 1_000_000, {}, stretched) == []  # how far is not known here
+    assert told_of_length({}, 131_000, {}, {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}})
+
+
 def test_an_open_loop_is_held_to_the_peak_that_was_seen() -> None:
     share = (720e6 + 5.5 * 48e6) / (192 * 2**30)
     work = workload(concurrency=None, rate_per_s=1.0, input_tokens=(1000, 1000), output_tokens=(200, 200))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.research.dossier import Dossier
+from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding
 from agents.research.model_shape import ModelShape
 from agents.research.roofline import PIPELINE, Roofline, limit_words, memory_share, roofline
@@ -11,6 +11,7 @@ from agents.research.step_work import weight_bytes
 from contracts import Evidence
 
 NAME = "roofline"
+LENGTH = "max-model-len"
 MOST_RANKS = 16  # of one host; more are another kind of decision
 GIB = 2**30
 
@@ -20,8 +21,8 @@ def look(dossier: Dossier) -> list[Finding]:
         return []
     line = roofline(dossier)
     if line is None:
-        return _no_bound(dossier, dossier.model)
-    found = [_bounds(dossier, line), *_measured(dossier, line)]
+        return [*_no_bound(dossier, dossier.model), *_too_long(dossier, dossier.model)]
+    found = [_bounds(dossier, line), *_measured(dossier, line), *_too_long(dossier, dossier.model)]
     if line.kv_memory_bytes <= 0:
         return [*found, _does_not_fit(dossier, dossier.model, line)]
     return found + _cache_too_small(dossier, line)
@@ -121,6 +122,37 @@ def _measured(dossier: Dossier, line: Roofline) -> list[Finding]:
             )
         )
     return found
+
+
+def _too_long(dossier: Dossier, model: ModelShape) -> list[Finding]:
+    """vLLM takes no request beyond max-model-len, and no max-model-len beyond what the model was made for
+    (_get_and_verify_max_len in config/model.py, 0.30.0 to 0.33.0)."""
+    longest, asked, made_for = dossier.workload.peak_tokens, dossier.spec.flags.get(LENGTH), longest_context(dossier)
+    allowed = dossier.spec.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0") not in ("0", "")
+    evidence = [Evidence(source="config.json", detail=f"max_position_embeddings {model.max_positions}")]
+    given = asked if isinstance(asked, int) and asked > 0 else None
+    if given is not None:
+        evidence.append(holds(dossier, LENGTH, given))
+    limit = given if given is not None else made_for
+    if given is not None and made_for is not None and given > made_for and not allowed:
+        title = f"vLLM refuses to start: {LENGTH} {given:,} is more than the {made_for:,} tokens of the model"
+        fix = f"--{LENGTH} {made_for} or less"
+    elif limit is not None and longest > limit:
+        title = f"The engine refuses the workload's longest requests: {longest:,} tokens in and out, it takes {limit:,}"
+        fix = f"ask for shorter ones, or {f'raise {LENGTH}' if given else 'serve a model made for longer ones'}"
+    else:
+        return []
+    return [Finding(reader=NAME, kind="trap", title=title, evidence=tuple(evidence), fix=fix)]
+
+
+def longest_context(dossier: Dossier) -> int | None:
+    """Tokens that the model was made for. None where that is not known: some ways to stretch positions count twice."""
+    model, config = dossier.model, dossier.model_config_json
+    text = config.get("text_config")
+    said = {**config, **text} if isinstance(text, dict) else config
+    rope = str(said.get("rope_parameters") or said.get("rope_scaling"))
+    stretched = "factor" in rope and "llama3" not in rope  # llama3's positions are the stretched ones already
+    return None if model is None or stretched or said.get("model_max_length") else model.max_positions
 
 
 def _does_not_fit(dossier: Dossier, model: ModelShape, line: Roofline) -> Finding:
