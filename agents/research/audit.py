@@ -7,9 +7,13 @@ it touches; every term is shown. What can be tried comes first, then traps, then
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any
 
@@ -37,6 +41,8 @@ class Audit(Frozen):
         return tuple(f for f in self.findings if f.kind == kind)
 
 
+Told = tuple[list[Finding], list[str]]  # one reader's findings and notes
+
 # Readers that parse whole trees: begun first, so that two processes end at about the same time.
 _LONG = ("compile_storms", "arch_gates", "compile_evidence", "gemm_tables")
 
@@ -50,16 +56,15 @@ def audit(
     """`readers` None: all of them. `processes`: how many readers work at a time. Raises UnknownReader. A reader that
     fails costs its own findings only."""
     names = reader_names(readers)
-    told: dict[str, tuple[list[Finding], list[str]]] = {}
+    told: dict[str, Told] = {}
     if processes > 1 and len(names) > 1:
-        # fork: the readers and the dossier are there already. Nothing here runs threads.
-        with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as pool:
-            asked = {pool.submit(ask, name, dossier): name for name in sorted(names, key=lambda n: n not in _LONG)}
-            for done in as_completed(asked):
-                progress(asked[done])
-                told[asked[done]] = done.result()
-    else:
-        for name in names:
+        # No /dev/shm, no more processes: then one after the other.
+        with contextlib.suppress(OSError, NotImplementedError):
+            for name, said in _at_once(names, dossier, processes):
+                progress(name)
+                told[name] = said
+    for name in names:
+        if name not in told:
             progress(name)
             told[name] = ask(name, dossier)
     found = [finding for name in names for finding in told[name][0]]
@@ -74,7 +79,27 @@ def audit(
     return Audit(findings=order(merge(usable)), notes=tuple(dict.fromkeys(notes)))
 
 
-def ask(name: str, dossier: Dossier) -> tuple[list[Finding], list[str]]:
+def _at_once(names: Sequence[str], dossier: Dossier, processes: int) -> Iterator[tuple[str, Told]]:
+    # fork: the readers and the dossier are there already. Nothing here runs threads.
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("fork"), initializer=_end_quietly)
+    try:
+        asked = {pool.submit(ask, name, dossier): name for name in sorted(names, key=lambda n: n not in _LONG)}
+        for done in as_completed(asked):
+            try:
+                yield asked[done], done.result()
+            except (BrokenProcessPool, SystemExit):  # not asked again: it might end this process too
+                why = "a reader's process was ended from outside; is there enough memory?"
+                yield asked[done], ([], [f"reader {asked[done]} was left out: {why}"])
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_quietly() -> None:
+    """Ctrl+C reaches every process, and the first one says so: the others tidy up and print nothing."""
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(1))
+
+
+def ask(name: str, dossier: Dossier) -> Told:
     """One reader's findings and notes."""
     reader = READERS[name]
     try:

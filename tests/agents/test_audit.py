@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from agents.research import audit as audit_module
@@ -130,6 +133,33 @@ def test_a_reader_that_fails_costs_its_own_findings_only(monkeypatch: pytest.Mon
         found = audit(dossier(), processes=processes)
         assert [f.title for f in found.findings] == ["good"]
         assert found.notes == ("reader a failed and was left out: RecursionError: a table that includes itself",)
+
+
+def test_a_reader_whose_process_is_ended_costs_what_it_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(_: Dossier) -> list[Finding]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    def nothing(_: Dossier) -> list[object]:
+        return []
+
+    readers = {n: Reader(n, nothing, killed, nothing) for n in ("a", "b")}  # type: ignore[arg-type]
+    monkeypatch.setattr(audit_module, "READERS", readers)
+    monkeypatch.setattr(audit_module, "reader_names", lambda names: list(readers))
+    assert audit(dossier(), processes=2).notes[0].startswith("reader a was left out: a reader's process was ended")
+
+
+def test_where_there_are_no_more_processes_readers_work_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise NotImplementedError("no semaphores: /dev/shm is not there")
+
+    monkeypatch.setattr(audit_module, "ProcessPoolExecutor", none)
+    assert audit(dossier(), ["batch_limits", "kv_dtype"], processes=2) == audit(dossier(), ["batch_limits", "kv_dtype"])
+
+
+def test_words_that_are_no_unicode_are_written_out() -> None:
+    found = audit_module.printable(opportunity("a \udcff", evidence=(Evidence(source="b\ud800.py", detail="c"),)))
+    assert (found.title, found.evidence[0].source) == (r"a \udcff", r"b\ud800.py")
 
 
 def test_a_flag_that_this_version_does_not_have_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
