@@ -31,6 +31,7 @@ from agents.research.subject import Asked, SubjectError, subject
 from agents.research.traces.profiles import SEE, ProfileError, phase_profiles, profiles_from_json
 from agents.research.traces.read import TraceError, read_trace
 
+LEAST_COLUMNS = 20
 PROCESSES = min(4, os.cpu_count() or 1)
 
 
@@ -118,9 +119,9 @@ def audit_command(
                     says = {"model_says": said.model_dump(mode="json")} if said else {}
                     told.append(as_json(found, dossier, seconds, lacks) | says)
                 else:
-                    print_audit(found, dossier, seconds, top, Console(), lacks, everything)
+                    print_audit(found, dossier, seconds, top, screen(), lacks, everything)
                     if said:
-                        print_consulted(said, found.of("opportunity"), Console())
+                        print_consulted(said, found.of("opportunity"), screen())
         except SubjectError as error:
             return say([str(error)], USAGE)
         if json_wanted:
@@ -182,9 +183,14 @@ def is_written_by_hand(path: Path) -> bool:
     return head.startswith(b"{") and b'"phases"' in head and b'"traceEvents"' not in head
 
 
+def screen() -> Console:
+    """COLUMNS may say 0, and nothing would be printed."""
+    return Console(width=max(LEAST_COLUMNS, Console().width))
+
+
 def progress(reader: str) -> None:
     """Which reader is at work, on a terminal only."""
-    if sys.stderr.isatty():
+    if sys.stderr and sys.stderr.isatty():
         print(f"\r\033[K{'reading: ' + reader if reader else ''}", end="", file=sys.stderr, flush=True)
 
 

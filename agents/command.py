@@ -66,7 +66,7 @@ def print_json(value: Any) -> None:
     """What standard output's encoding has no character for is written as \\uXXXX, which every reader of JSON knows."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     try:
-        text.encode(sys.stdout.encoding or "utf-8")
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")  # None: standard output is closed
     except UnicodeEncodeError:
         text = json.dumps(value, indent=2)
     print(text)

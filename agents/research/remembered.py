@@ -23,12 +23,15 @@ T = TypeVar("T", bound=BaseModel)
 
 def default_cache(name: str) -> Path:
     """The platform's folder for what can be computed again; `name` is nightgate's own part of it."""
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():  # no HOME, and no such user
+        home = Path(os.devnull)  # where nothing can be kept
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "nightgate" / name
     if os.name == "nt":
         return Path(os.environ.get("LOCALAPPDATA", home)) / "nightgate" / name
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "nightgate" / name
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))  # one that is not absolute is to be left alone, as is ""
+    return (chosen if chosen.is_absolute() else home / ".cache") / "nightgate" / name
 
 
 def recall(cache: Path, key: str, kind: type[T]) -> T | None:

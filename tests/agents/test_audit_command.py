@@ -198,6 +198,14 @@ def test_a_screen_without_the_characters_gets_them_written_out(monkeypatch: pyte
     assert first == r"t\xfcr \udcff" and json.loads("".join(rest)) == ["tür \udcff"]
 
 
+def test_a_screen_of_no_columns_is_printed_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert command(json_wanted=False) == 0
+    assert "predictions" in capsys.readouterr().out
+
+
 def test_values_as_they_are_typed() -> None:
     assert settings(["max-num-seqs=64", "--dtype=half", "enforce-eager", 'x={"a": [1]}', "y="]) == {
         "max-num-seqs": 64, "dtype": "half", "enforce-eager": True, "x": {"a": [1]}, "y": "",

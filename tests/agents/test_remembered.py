@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.research.remembered import recall, remember, stamp
+from agents.research.remembered import default_cache, recall, remember, stamp
 from contracts import Evidence
 
 SEEN = Evidence(source="a.py:1", detail="x")
@@ -34,6 +34,17 @@ def test_nor_does_one_who_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(KeyboardInterrupt):
         remember(tmp_path, "key", SEEN)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert default_cache("x") == Path("/cache/nightgate/x")
+    for ignored in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert default_cache("x") == Path("/home/somebody/.cache/nightgate/x")
+    monkeypatch.setattr(os.path, "expanduser", lambda text: text)  # no such user: nothing can be kept
+    assert default_cache("x").is_relative_to(os.devnull)
 
 
 def test_a_name_that_is_no_unicode_counts(tmp_path: Path) -> None:
