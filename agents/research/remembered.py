@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from agents.research.regular_file import read_regular
+from agents.research.walk import python_files
 from contracts import JsonValue, content_hash
 
 MOST_BYTES = 64 << 20  # of one entry; the findings of a whole vLLM tree have about 100 KB
@@ -68,14 +69,10 @@ def stamp(root: Path) -> str:
 
 
 def _files(root: Path) -> Iterator[JsonValue]:
-    for folder, folders, names in os.walk(root):
-        folders.sort()
-        for name in sorted(names):
-            if name.endswith(".py"):
-                path = os.path.join(folder, name)
-                try:
-                    seen = os.stat(path)
-                except OSError:
-                    yield [path, "gone"]
-                    continue
-                yield [path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
+    for path in python_files(root):
+        try:
+            seen = os.stat(path)
+        except OSError:
+            yield [path, "gone"]
+            continue
+        yield [path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]

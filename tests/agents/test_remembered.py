@@ -47,6 +47,21 @@ def test_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_cache("x").is_relative_to(os.devnull)
 
 
+def test_a_thousand_folders_in_each_other_are_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = stamp(tmp_path)
+    (tmp_path / "a.py").touch()
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1200):
+        os.mkdir("d")
+        os.chdir("d")
+    try:
+        assert stamp(tmp_path) != empty
+    finally:  # pytest's own clearing up recurses too
+        for _ in range(1200):
+            os.chdir("..")
+            os.rmdir("d")
+
+
 def test_a_name_that_is_no_unicode_counts(tmp_path: Path) -> None:
     empty = stamp(tmp_path)
     (tmp_path / os.fsdecode(b"bad\xff.py")).touch()

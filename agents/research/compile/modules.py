@@ -4,12 +4,12 @@ or run; a file that cannot be read or parsed is left out and named in `broken`."
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.research.regular_file import read_regular
+from agents.research.walk import python_files
 
 MAX_BYTES = 2 << 20  # the largest Triton file of vLLM 0.33.0 and AITER has under 300 KB
 MAX_FILES = 4000  # vLLM 0.33.0 has about 2,200 Python files, AITER's Triton folder 324
@@ -52,20 +52,13 @@ class Sources:
 
     def files(self, word: bytes) -> Iterator[tuple[Path, bytes]]:
         """Python files that hold `word`, and their text, sorted; links to folders are not followed."""
-        count = 0
-        for folder, folders, names in os.walk(self.root):
-            folders.sort()
-            for name in sorted(names):
-                if not name.endswith(".py"):
-                    continue
-                count += 1
-                if count > MAX_FILES:
-                    self.broken.append(f"more than {MAX_FILES} Python files: the rest was not read")
-                    return
-                path = Path(folder) / name
-                raw = self._bytes(path)
-                if raw is not None and word in raw:
-                    yield path, raw
+        for count, path in enumerate(map(Path, python_files(self.root))):
+            if count >= MAX_FILES:
+                self.broken.append(f"more than {MAX_FILES} Python files: the rest was not read")
+                return
+            raw = self._bytes(path)
+            if raw is not None and word in raw:
+                yield path, raw
 
     def where(self, path: Path) -> str:
         return path.relative_to(self.root.parent).as_posix()
