@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agents.audit_try import way
+from agents.llm_text import visible
 from agents.research.audit import Audit
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, plural
@@ -87,7 +88,7 @@ def subject_words(dossier: Dossier) -> Text:
         f"vLLM {dossier.knobs.version}" + ("" if dossier.knobs.path else " (no tree: flags are not checked)")
         + f"; AITER {'read' if dossier.aiter else 'not given'}",
     ]  # fmt: skip
-    return Text("\n".join(lines))
+    return Text(visible("\n".join(lines)))  # an architecture and a version are as a file says them
 
 
 def _print_ranking(found: Sequence[Finding], console: Console) -> None:

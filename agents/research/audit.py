@@ -17,8 +17,6 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any
 
-from pydantic_core import PydanticSerializationError
-
 from agents.research.card_dtypes import absent_dtype
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms, together
@@ -110,12 +108,11 @@ def ask(name: str, dossier: Dossier) -> Told:
 
 
 def printable(finding: Finding) -> Finding:
-    """As it is, or with what is no Unicode text in its words written out: a file's name, a text in a source."""
-    try:
-        finding.model_dump_json()
-        return finding
-    except PydanticSerializationError:
-        return Finding.model_validate(_plain(finding.model_dump()))
+    """As it is, or with what is no Unicode text, or would steer a terminal, written out: a file's name, a text in a
+    source or a profile."""
+    held = finding.model_dump()
+    plain = _plain(held)
+    return finding if plain == held else Finding.model_validate(plain)
 
 
 def _plain(value: Any) -> Any:
@@ -127,7 +124,11 @@ def _plain(value: Any) -> Any:
 
 
 def _text(words: str) -> str:
-    return words.encode("utf-8", "backslashreplace").decode()
+    return words if words.isprintable() else "".join(map(_shown, words))
+
+
+def _shown(char: str) -> str:
+    return char if char.isprintable() or char in "\n\t" else repr(char)[1:-1]  # "\x1b", "\udcff"
 
 
 def _fault(finding: Finding, dossier: Dossier) -> str | None:

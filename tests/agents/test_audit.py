@@ -158,8 +158,12 @@ def test_where_there_are_no_more_processes_readers_work_one_after_the_other(monk
 
 
 def test_words_that_are_no_unicode_are_written_out() -> None:
-    found = audit_module.printable(opportunity("a \udcff", evidence=(Evidence(source="b\ud800.py", detail="c"),)))
+    here = Evidence(source="b\ud800.py", detail="\x1b[31m")
+    found = audit_module.printable(opportunity("a \udcff", evidence=(here,)))
     assert (found.title, found.evidence[0].source) == (r"a \udcff", r"b\ud800.py")
+    assert found.evidence[0].detail == r"\x1b[31m"  # would colour the terminal
+    whole = opportunity("tür ≥ 1", fix="one\n\ttwo")
+    assert audit_module.printable(whole) is whole
 
 
 def test_a_flag_that_this_version_does_not_have_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
