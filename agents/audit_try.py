@@ -12,6 +12,7 @@ from agents.config_rules import broken_item
 from agents.research.audit import TIE, Audit
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding
+from agents.research.regular_file import open_regular
 from agents.research.subject import SubjectError
 from agents.tuning.probes import probe_for
 from contracts import EngineSettings, Lever, TryItem
@@ -102,9 +103,12 @@ def _lines(audit: Audit, dossier: Dossier) -> Iterator[str]:
 def may_write(path: Path) -> None:
     """Raises SubjectError where `path` is a file that was not written from here: a night file, say."""
     try:
-        if path.exists() and not path.read_text(encoding="utf-8").startswith(HEAD):
-            raise SubjectError(f"{path} is there already and was not written by --try-first: name another file")
-    except (OSError, UnicodeDecodeError):
+        with open_regular(path) as file:
+            if file.read(len(HEAD.encode())) != HEAD.encode():
+                raise SubjectError(f"{path} is there already and was not written by --try-first: name another file")
+    except FileNotFoundError:
+        return
+    except OSError:
         raise SubjectError(f"{path} cannot be written: name a file that is not there yet") from None
 
 

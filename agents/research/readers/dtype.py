@@ -9,6 +9,7 @@ from pathlib import Path
 from agents.research.card_dtypes import DTYPE
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import EXPECTED, Finding, Terms, expected
+from agents.research.regular_file import read_regular
 from agents.research.served import plain_dtype
 from agents.research.shares import share
 from cards.sheet import CardSheet
@@ -99,7 +100,7 @@ def _refused(dossier: Dossier) -> Evidence | None:
     file, name = DECLARED
     path = Path(dossier.knobs.path) / file
     try:
-        tree = ast.parse(path.read_bytes()) if path.stat().st_size <= MOST_BYTES else ast.Module([], [])
+        tree = ast.parse(read_regular(path, MOST_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
     for node in tree.body:

@@ -7,11 +7,12 @@ from __future__ import annotations
 import codecs
 import json
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from agents.research.regular_file import open_regular
 
 CHUNK_BYTES = 1 << 20
 PACKED_BYTES = 8 << 10  # of gzip at a time: where it is damaged, what this much held is lost
@@ -29,10 +30,8 @@ class StreamBroken(ValueError):
 def open_bytes(path: Path) -> Iterator[bytes]:
     """The file's bytes, unpacked where they are gzip (by content, not by name). Raises OSError, and StreamBroken after
     the last byte that could be had."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise StreamBroken("not a regular file")
     given = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         size = PACKED_BYTES if packed else CHUNK_BYTES
