@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -210,7 +211,15 @@ def _value(text: str, plain: bool) -> JsonValue:
     if plain:
         return text
     try:
-        value: JsonValue = json.loads(text)
+        value: JsonValue = json.loads(text, parse_float=_finite, parse_constant=_finite)
         return value
     except ValueError:
         return text
+
+
+def _finite(text: str) -> float:
+    """NaN, Infinity and 1e999 are words here: no setting has such a value, and no JSON may hold one."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value

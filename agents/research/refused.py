@@ -18,7 +18,8 @@ COUNTS = (
 )  # fmt: skip
 LENGTH = "max-model-len"
 MEMORY = "gpu-memory-utilization"
-SIZES = "cudagraph_capture_sizes"
+SIZES, WIDEST = "cudagraph_capture_sizes", "max_cudagraph_capture_size"
+MOST_GRAPH = 1_000_000  # tokens of one graph; every size up to the widest is listed
 # Not "str": `--flag revision=12` is a text to vLLM and was read as a number here.
 _CHECKED = ("int", "float", "bool", "choice")
 
@@ -40,6 +41,9 @@ def _flag(name: str, value: JsonValue, knob: Knob | None) -> str | None:
     if value is None:
         return None
     said = f"flag {name} = {_shown(value)}"
+    key = name.replace("-", "_")
+    if key == WIDEST or (key == SIZES and isinstance(value, list)):  # one size may stand alone on a command line
+        return _key(key, value, None)
     if name in COUNTS and not _within(value, 1):
         return f"{said}: vLLM takes a whole number from 1 on, written out"
     if name == LENGTH:
@@ -64,7 +68,9 @@ def _key(name: str, value: JsonValue, knob: Knob | None) -> str | None:
     if value is None:
         return None
     said = f"compilation key {name} = {_shown(value)}"
-    if name == SIZES and not (isinstance(value, list) and all(_within(size, 1) for size in value)):
+    if name == WIDEST and not _within(value, 0, MOST_GRAPH):
+        return f"{said}: a graph has at most {MOST_GRAPH:,} tokens"
+    if name == SIZES and not (isinstance(value, list) and all(_within(size, 1, MOST_GRAPH) for size in value)):
         return f"{said}: vLLM takes a list of sizes there, for example {SIZES}=[1,2,4,8]"
     problem = value_problem(knob, value) if knob is not None and knob.kind in _CHECKED else None
     return f"{said}: {problem}" if problem else _broken(said, value)
@@ -88,8 +94,8 @@ def _split(spec: EngineSpec, model: ModelShape | None) -> str | None:
     return f"flag {TENSOR_PARALLEL} = {_shown(ranks)}: vLLM takes one that divides the model's {heads} attention heads"
 
 
-def _within(value: JsonValue, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
+def _within(value: JsonValue, least: int, most: int = MOST) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _shown(value: JsonValue) -> str:

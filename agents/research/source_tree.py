@@ -14,6 +14,7 @@ from typing import Any
 from agents.research.knobs import Kind, Knob
 from agents.research.regular_file import read_regular
 
+MOST_BITS = 64  # of a default; Python refuses to print numbers of thousands of digits
 MOST_BYTES = 4 << 20  # vLLM 0.33.0's longest configuration module has 130 kB
 
 
@@ -222,6 +223,8 @@ def _not_an_argument(default: ast.expr | None) -> bool:
 
 def _plain(value: Any) -> tuple[bool, Any]:
     """JSON-able or not known."""
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return False, None
     if value is None or isinstance(value, bool | int | float | str):
         return True, value
     if isinstance(value, list | tuple | set):
@@ -238,6 +241,6 @@ def short(node: ast.AST | None, limit: int = 160) -> str:
         return ""
     try:
         text = " ".join(ast.unparse(node).split())
-    except RecursionError:  # thousands of operators in one expression
+    except (RecursionError, ValueError):  # thousands of operators in one expression; a number of thousands of digits
         return "..."
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -210,6 +210,7 @@ def test_values_as_they_are_typed() -> None:
     assert settings(["max-num-seqs=64", "--dtype=half", "enforce-eager", 'x={"a": [1]}', "y="]) == {
         "max-num-seqs": 64, "dtype": "half", "enforce-eager": True, "x": {"a": [1]}, "y": "",
     }  # fmt: skip
+    assert settings(["a=NaN", "b=1e999"]) == {"a": "NaN", "b": "1e999"}  # JSON has no such numbers
     assert settings(["VLLM_X=1"], plain=True) == {"VLLM_X": "1"}
     with pytest.raises(SubjectError):
         settings(["--"])

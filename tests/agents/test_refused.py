@@ -68,6 +68,7 @@ def test_types_are_those_of_the_tree(name: str, value: JsonValue, told: str) -> 
         ("cudagraph_capture_sizes", "[1,2", "vLLM takes a list of sizes there, for example cudagraph_capture_sizes=[1"),
         ("cudagraph_capture_sizes", [1, -2], "vLLM takes a list of sizes"),
         ("pass_config", "{", "is not valid JSON"),
+        ("max_cudagraph_capture_size", 10**20, "a graph has at most 1,000,000 tokens"),
     ],
 )
 def test_compilation_keys_that_vllm_refuses(name: str, value: JsonValue, told: str) -> None:
