@@ -111,6 +111,18 @@ def test_rows_no_tuner_should_have_kept(tmp_path: Path) -> None:
     assert [e.detail for e in trap.evidence] == ["us -1", "us nan", "errRatio 0.1, the tuner's own limit is 0.05"]
 
 
+def test_what_is_not_named_is_counted_all_of_it(tmp_path: Path) -> None:
+    """22 bad rows and 20 repeated ones: eight of each are named, the others are 14 and 12."""
+    aiter = gemm_tree(tmp_path)
+    bad = "".join(f"gfx950,256,{m},8,16,1,-1,k,0.0\n" for m in range(1, 23))
+    write(aiter / f"configs/{FAMILY}.csv", f"{ROWS}\n{bad}")
+    again = "".join(f"gfx942,304,{m},8,16,1,5,k,0.0\n" * 2 for m in range(1, 21))
+    write(aiter / f"configs/model_configs/x_{FAMILY}.csv", f"{ROWS}\n{again}")
+    found = {f.title.split()[0]: f.evidence for f in look(aiter, dense()) if f.kind == "trap"}
+    assert (len(found["22"]), found["22"][-1].detail) == (9, "14 not named here")
+    assert (len(found["20"]), found["20"][-1].detail) == (9, "12 not named here")
+
+
 def test_rows_of_a_card_with_other_units_do_not_count(tmp_path: Path) -> None:
     aiter = gemm_tree(tmp_path)
     write(aiter / f"configs/{FAMILY}.csv", f"{ROWS}\ngfx950,32,64,3072,1024,1,5.0,k,0.0\n")

@@ -68,7 +68,7 @@ def repeats(csvs: Mapping[str, Family], then: str) -> list[Finding]:
                 + (", whatever card it was measured on" if "cu_num" not in csv.keys else "")
                 + f"; name one file in {csv.env or 'the variable of this family'} to keep its rows"
             )
-        found.append(plain("trap", title, rows, fix=fix, risk="medium"))
+        found.append(plain("trap", title, rows, fix=fix, risk="medium", total=csv.repeated_count))
     return found
 
 
@@ -83,6 +83,7 @@ def bad_rows(csvs: Mapping[str, Family]) -> list[Finding]:
             f"{total} CSV rows of this card have no usable time or more errors than AITER's tuner allows",
             rows,
             fix="tune these shapes again, or remove the rows: the tuner itself would not have written them",
+            total=total,
         )
     ]
 
@@ -164,8 +165,11 @@ def plain(
     rows: list[tuple[str, str]],
     fix: str = "",
     risk: Literal["low", "medium", "high"] = "low",
+    total: int | None = None,
 ) -> Finding:
+    """`total`: how many there are, where `rows` holds but the first of them."""
     shown = [Evidence(source=source, detail=detail) for source, detail in rows[:MOST_NAMED]]
-    if len(rows) > MOST_NAMED:
-        shown.append(Evidence(source="and more", detail=f"{len(rows) - MOST_NAMED} not named here"))
+    left = (len(rows) if total is None else total) - len(shown)
+    if left:
+        shown.append(Evidence(source="and more", detail=f"{left} not named here"))
     return Finding(reader=READER, kind=kind, title=title, evidence=tuple(shown), fix=fix, risk=risk)
