@@ -37,11 +37,18 @@ class KvFormat(Frozen):
     of_bf16: float = Field(gt=0, le=1)  # bytes, scales included, over those of bf16
     needs: tuple[str, ...]  # one of these words in the sheet's `native`
     flags: tuple[str, ...]  # values of --kv-cache-dtype
-    loss_percent: tuple[float, float]
+    loss_percent: tuple[float, float] | None  # None: the source says nothing
     effort_hours: tuple[float, float]
     where: str
     source: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def loss_words(self) -> str:
+        if self.loss_percent is None:
+            return "loss not known"
+        low, high = self.loss_percent
+        return f"loss {low:g} to {high:g} % (unchecked)"
 
     def runs_on(self, sheet: CardSheet) -> bool:
         return not self.needs or any(word in sheet.native for word in self.needs)

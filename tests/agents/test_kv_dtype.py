@@ -20,6 +20,12 @@ from tests.agents.test_roofline_reader import MODEL
 VALUES = ("auto", "float16", "bfloat16", "fp8", "int8_per_token_head", "some_3bit")
 
 
+SMALLER = [
+    *("INT8 per tensor", "INT8 per token and head", "FP8 per token and head", "FP8 per tensor"),
+    *("KIVI", "KVQuant"),
+]
+
+
 def knobs(choices: tuple[str, ...] = VALUES, path: str = "/nowhere/vllm") -> Knobs:
     knob = Knob(name="kv-cache-dtype", kind="choice", choices=choices, default="auto", source="config/cache.py:7")
     return KNOBS.model_copy(update={"flags": {**KNOBS.flags, "kv-cache-dtype": knob}, "path": path})
@@ -38,9 +44,13 @@ def chances(findings: list[Finding]) -> list[Any]:
 
 def test_the_comparison_is_data() -> None:
     formats = {f.name: f for f in read_formats()}
-    assert list(formats) == ["bf16", "INT8 per tensor", "INT8 per token and head", "FP8 per head", "KIVI", "KVQuant"]
+    assert list(formats) == [
+        *("bf16", "INT8 per tensor", "INT8 per token and head"),
+        *("FP8 per token and head", "FP8 per tensor", "KIVI", "KVQuant"),
+    ]
     assert formats["KVQuant"].of_bf16 == 0.27
-    assert formats["FP8 per head"].loss_percent == (0, 1.5)
+    assert formats["FP8 per token and head"].loss_percent == (0, 1.5)
+    assert formats["FP8 per tensor"].loss_words == "loss not known"  # the record judged a scale for each head
     assert all(f.source for f in formats.values())
 
 
@@ -49,8 +59,8 @@ def test_the_comparison_is_data() -> None:
     [
         ("gfx906", []),
         ("gfx90a", ["INT8 per tensor", "INT8 per token and head", "KVQuant"]),
-        ("gfx942", ["INT8 per tensor", "INT8 per token and head", "FP8 per head", "KIVI", "KVQuant"]),
-        ("gfx950", ["INT8 per tensor", "INT8 per token and head", "FP8 per head", "KIVI", "KVQuant"]),
+        ("gfx942", SMALLER),
+        ("gfx950", SMALLER),
     ],
 )
 def test_which_format_has_its_arithmetic_where(arch: str, able: list[str]) -> None:
@@ -91,6 +101,12 @@ def test_a_change_only_where_card_and_version_have_it() -> None:
     assert chances(look(about("gfx90a"))) == ["int8_per_token_head"]
     assert chances(look(about("gfx906"))) == []
     assert chances(look(about("gfx942", knobs=knobs(("auto", "fp8_e4m3"))))) == ["fp8_e4m3"]
+    both = look(about("gfx942", knobs=knobs(("auto", "fp8", "fp8_per_token_head"))))
+    named = {f.change.after: f.title.split(" would")[0] for f in both if f.change}
+    assert named == {
+        "fp8_per_token_head": "FP8 per token and head (fp8_per_token_head)",
+        "fp8": "FP8 per tensor (fp8)",
+    }
     assert chances(look(about("gfx942", knobs=KNOBS))) == []
     assert chances(look(about("gfx942", {"kv-cache-dtype": "fp8"}))) == []  # somebody chose
 
@@ -115,11 +131,11 @@ def test_not_where_the_back_end_that_is_asked_for_does_not_take_it(monkeypatch: 
 def test_the_fact_names_each_format_and_what_is_not_judged() -> None:
     fact = look(about("gfx90a"))[0]
     assert fact.title == (
-        "gfx90a has the arithmetic of 3 of 5 compared smaller KV-cache formats; "
+        "gfx90a has the arithmetic of 3 of 6 compared smaller KV-cache formats; "
         "a flag of vLLM 0.32.0 sets INT8 per token and head"
     )
     told = {e.source: e.detail for e in fact.evidence}
-    assert "needs fp8 or fp8_fnuz, which gfx90a has not" in told["configs/kv_dtypes.yaml#FP8 per head"]
+    assert "needs fp8 or fp8_fnuz, which gfx90a has not" in told["configs/kv_dtypes.yaml#FP8 per token and head"]
     assert told["vllm/config/cache.py:7"] == "takes also, not judged here: some_3bit"
 
 

@@ -62,10 +62,7 @@ def _comparison(
         native = "runs here" if form.runs_on(sheet) else f"needs {' or '.join(form.needs)}, which {sheet.arch} has not"
         known = [v for v in form.flags if v in values]
         flag = f"flag {', '.join(known)}" if known else f"no value of vLLM {dossier.knobs.version}"
-        low, high = form.loss_percent
-        detail = (
-            f"{form.bits:g} bits, {form.of_bf16:g} of bf16; {native}; {flag}; loss {low:g} to {high:g} % (unchecked)"
-        )
+        detail = f"{form.bits:g} bits, {form.of_bf16:g} of bf16; {native}; {flag}; {form.loss_words}"
         evidence.append(Evidence(source=f"configs/{FILE.name}#{form.name}", detail=detail))
     if values:
         judged = {v for f in formats for v in f.flags}
