@@ -10,6 +10,7 @@ import pytest
 from agents.research.finding import Finding
 from agents.research.model_shape import ModelShape
 from agents.research.readers import gemm_tables
+from agents.research.tables.dense_route import reduced_skinny
 from agents.research.tables.gemm_csv import families, on_repeat, padded, read_family, sizes
 from agents.research.tables.gemm_json import OWN_BOUNDS
 from agents.research.tables.vllm_gates import read_gates
@@ -176,6 +177,37 @@ def test_sixteen_bit_layers_ask_no_triton_table(tmp_path: Path) -> None:
     found = look(gemm_tree(tmp_path), dense())
     [qkv] = [f for f in found if f.title.startswith("qkv in prefill")]
     assert qkv.title == "qkv in prefill (M 1024, N 3072, K 1024) has no row in bf16_tuned_gemm"
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "takes"),
+    [
+        (16, 2048, 4096, True),  # 32 x 8 blocks, one wave each: 256 units
+        (17, 2048, 4096, False),  # 32 tokens' worth: two waves share the work, 512
+        (64, 2048, 4096, False),  # 1024
+        (64, 1024, 2048, True),  # 16 x 4 x 4 = 256
+        (128, 1024, 2048, True),  # no more than four waves
+        (9, 64, 1024, False),
+        (129, 64, 1024, False),
+        (64, 64, 512, False),  # k above 512 only
+        (64, 72, 1024, False),  # outputs in sixteens
+    ],
+)
+def test_what_the_skinny_kernel_takes_before_any_table_is_asked(m: int, n: int, k: int, takes: bool) -> None:
+    """As wvsplitkrc_dispatch and rocm_unquantized_gemm_impl of vLLM 0.33.0 decide on 256 compute units."""
+    assert reduced_skinny(m, n, k, 256) is takes
+
+
+def test_a_skinny_kernel_that_is_switched_off_leaves_the_product_to_the_table(tmp_path: Path) -> None:
+    """Attention out, N 1024, K 1024: 16 x 2 x 4 = 128 units at 64 tokens."""
+
+    def told(env: dict[str, str]) -> str:
+        found = look(gemm_tree(tmp_path), dense(), env={"VLLM_ROCM_USE_AITER": "1", **env})
+        [summary] = [f for f in found if "lookups" in f.title]
+        return next(e.detail for e in summary.evidence if e.detail.startswith("decode attention out"))
+
+    assert "no table" in told({}) and "wvSplitKrc" in told({})
+    assert "no row" in told({"VLLM_ROCM_USE_SKINNY_GEMM": "0"})
 
 
 def test_shares_go_by_operations_and_add_up(tmp_path: Path) -> None:

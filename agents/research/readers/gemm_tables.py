@@ -36,6 +36,7 @@ from contracts import Evidence
 
 NAME = "gemm_tables"
 ASSEMBLY = "VLLM_ROCM_USE_AITER_FP4_ASM_GEMM"
+SKINNY = "VLLM_ROCM_USE_SKINNY_GEMM"  # on by default (envs.py of 0.30.0 to 0.33.0)
 HEAD = "lm head"  # as ModelShape.gemms() calls it
 SPEEDUP = 1.078
 SPEEDUP_FROM = "judged: AITER's draft pull request 5928 claims 1.03 to 1.82, 1.078 over 66 shapes of 4-bit rows"
@@ -81,7 +82,7 @@ def _routes(dossier: Dossier, tables: GemmTables, csvs: Mapping[str, Family], ga
     if dossier.model is None:
         return []
     sized, scheme = steps(dossier), dense_scheme(dossier.model)
-    on = _assembly(dossier)
+    on, skinny = _assembly(dossier), dossier.spec.env.get(SKINNY, "1").lower() in ("1", "true")
     return [
         route(
             gemm,
@@ -93,6 +94,7 @@ def _routes(dossier: Dossier, tables: GemmTables, csvs: Mapping[str, Family], ga
             gates,
             dossier.card.compute_units,
             on,
+            skinny,
         )
         for gemm in _merged(dossier.model.gemms(dossier.tensor_parallel))
         for phase in PHASES

@@ -16,7 +16,10 @@ from contracts import Frozen
 PROBE = 128  # the m that vLLM's own question "is it tuned?" asks with (_triton_gemm_config_is_tuned)
 ASSEMBLY_PROBES = (1024, 8192)  # is_asm_fp4_gemm_tuned
 SKINNY_MOST = 5  # tokens that vLLM's own wvSplitK takes on gfx9
-REDUCED_SKINNY = range(10, 129)  # tokens that its wvSplitKrc may take on gfx950
+# What its wvSplitKrc takes on gfx950, before any other kernel is asked (rocm_unquantized_gemm_impl and
+# wvsplitkrc_dispatch, model_executor/layers/utils.py:253 and 355 of 0.33.0; the same in 0.30.0 and 0.32.0).
+REDUCED_SKINNY = range(10, 129)  # tokens
+REDUCED_K_LEAST, REDUCED_N_STEP = 513, 16
 TRITON_MOST = (2048, 512)  # use_aiter_triton_gemm leaves more tokens than this on more than 512 outputs to hipBLASLt
 
 
@@ -44,8 +47,10 @@ def route(
     gates: Gates,
     units: int,
     assembly_on: bool,
+    skinny: bool = True,
 ) -> Route:
-    """`assembly_on`: what an engine without a gate of its own does with 4-bit floats (by version or variable)."""
+    """`assembly_on`: what an engine without a gate of its own does with 4-bit floats (by version or variable).
+    `skinny`: VLLM_ROCM_USE_SKINNY_GEMM."""
     n, k = gemm.n, gemm.k
     odd_fp8 = tables.arch.startswith("gfx94")  # its 8-bit floats are the fnuz kind; vLLM takes no Triton GEMM there
 
@@ -70,15 +75,15 @@ def route(
         return Route(gemm=gemm, phase=phase, m=m, table=family, state="tuned", row=str(place), why=why)
 
     if scheme == "bf16":
+        if skinny and tables.arch == "gfx950" and reduced_skinny(m, n, k, units):
+            return none(f"{m} tokens of this shape go to vLLM's own skinny kernel (wvSplitKrc)")
         gate = None if odd_fp8 else gates.bf16_triton
         if gate and (n, k) in gate.shapes and not (m > TRITON_MOST[0] and n > TRITON_MOST[1]):
             return triton("GEMM-A16W16", f"vLLM names this shape ({gate.source})")
         if gates.tuned_gemm is None:
             return none("vLLM asks no AITER table for 16-bit layers here: its own skinny kernels, then hipBLASLt")
-        if m <= SKINNY_MOST:
+        if skinny and m <= SKINNY_MOST:
             return none(f"up to {SKINNY_MOST} tokens go to vLLM's own skinny kernel")
-        if m in REDUCED_SKINNY and -(-n // 64) * -(-k // 512) <= units:
-            return none(f"{m} tokens of this shape may go to vLLM's own skinny kernel (wvSplitKrc)")
         return rows("bf16_tuned_gemm", f"vLLM calls AITER's tuned_gemm ({gates.tuned_gemm})")
     if scheme == "fp8_block":
         gate = None if odd_fp8 else gates.fp8_triton
@@ -110,6 +115,16 @@ def route(
                 return rows(family, f"{family} has rows of this N and K, so vLLM may take it")
         return none("no AITER table has a row of this N and K: torch's scaled_mm")
     return none(f"no AITER GEMM table is asked for {scheme} weights")
+
+
+def reduced_skinny(m: int, n: int, k: int, units: int) -> bool:
+    """Whether wvSplitKrc takes m tokens of weights [n, k]. It gives 64 outputs and 512 of k to a compute unit, and as
+    many more units as up to four waves share the work of 16 tokens each; all must fit at once. The bound on its
+    workspace needs no asking: what fits 768 units fits it."""
+    if m not in REDUCED_SKINNY or k < REDUCED_K_LEAST or k % 8 or n % REDUCED_N_STEP:
+        return False
+    waves = min((1 << (m - 1).bit_length()) // 16, 4)
+    return -(-n // 64) * -(-k // 512) * waves <= units
 
 
 PRESHUFFLED = "GEMM-AFP4WFP4_PRESHUFFLED"
