@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from agents.research import readers as readers_package
+from agents.research.knobs import Knob
 from agents.research.readers import READERS, batch_limits, cpu_threads, defaults, execution_mode
 from contracts import Lever, Limit, Objective
-from tests.agents.examples import dossier, spec, workload
+from tests.agents.examples import KNOBS, dossier, spec, workload
 
 BUSY = {"running_mean": 3.9, "running_peak": 4, "waiting_mean": 12.1, "waiting_peak": 12, "kv_cache_usage_peak": 0.2}
 
@@ -138,6 +139,16 @@ def test_what_fits_the_machine_is_left_and_said() -> None:
     engine = spec(flags={"max-model-len": 2048}, env={"VLLM_CPU_KVCACHE_SPACE": "2"})
     assert defaults.read(dossier(spec=engine)) == []
     assert len(defaults.dropped(dossier(spec=engine))) == 2
+
+
+def test_a_switch_that_reaches_other_kernels_is_not_undone_and_said() -> None:
+    """AITER was switched on for its kernels; one of its kinds that is on by itself and was switched off may go back."""
+    part = Knob(name="VLLM_ROCM_USE_AITER_MHA", kind="bool", default=True, default_known=True, source="envs.py:1")
+    knobs = KNOBS.model_copy(update={"env": {**KNOBS.env, part.name: part}})
+    d = dossier(spec=spec(env={"VLLM_ROCM_USE_AITER": "1", part.name: "0"}), knobs=knobs)
+    assert [h.change.key for h in defaults.read(d)] == [part.name]
+    [left] = defaults.dropped(d)
+    assert left.startswith("environment: VLLM_ROCM_USE_AITER: '1' -> default") and "switched on" in left
 
 
 def test_the_models_own_dtype_is_the_default() -> None:

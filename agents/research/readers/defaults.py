@@ -36,6 +36,10 @@ SIZED_TO_FIT = {
     "VLLM_CPU_KVCACHE_SPACE",
 }
 
+# On/off variables of this beginning that are off by default: each reaches kernels of AITER, and whoever switched one on
+# wanted those. What other readers find in AITER's tables rests on it.
+SWITCHES = "VLLM_ROCM_USE_AITER"
+
 # No measurement stands behind these two: they say "worth one try when nothing better is known". A reader that knows the
 # flag (execution_mode, batch_limits, prior) brings its own numbers, and the better-founded ones win in rank.merge().
 GAIN, PROBABILITY = 1.03, 0.25
@@ -44,7 +48,7 @@ GAIN, PROBABILITY = 1.03, 0.25
 def read(dossier: Dossier) -> list[Hypothesis]:
     found = []
     for lever, key, value, knob in _settings(dossier):
-        if key in SIZED_TO_FIT or (knob.default_known and same(_plain(value, knob), knob.default)):
+        if _deliberate(value, knob) or (knob.default_known and same(_plain(value, knob), knob.default)):
             continue
         if key == "dtype" and value == _own_dtype(dossier):
             continue  # "auto" takes the model's own
@@ -69,10 +73,19 @@ def read(dossier: Dossier) -> list[Hypothesis]:
 
 def dropped(dossier: Dossier) -> list[str]:
     return [
-        f"{lever}: {key}: {value!r} -> default (defaults): it was set so that the engine fits this machine"
-        for lever, key, value, _ in _settings(dossier)
-        if key in SIZED_TO_FIT
+        f"{lever}: {key}: {value!r} -> default (defaults): {why}"
+        for lever, key, value, knob in _settings(dossier)
+        if (why := _deliberate(value, knob))
     ]
+
+
+def _deliberate(value: JsonValue, knob: Knob) -> str:
+    """Why a setting is not undone, "" where it may be."""
+    if knob.name in SIZED_TO_FIT:
+        return "it was set so that the engine fits this machine"
+    if knob.name.startswith(SWITCHES) and knob.default is False and _plain(value, knob) is True:
+        return "it was switched on to reach AITER's kernels, and what is found in their tables rests on it"
+    return ""
 
 
 def _settings(dossier: Dossier) -> list[tuple[Lever, str, JsonValue, Knob]]:
