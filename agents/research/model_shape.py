@@ -50,6 +50,15 @@ class Experts(Frozen):
     shared_intermediate: int = 0
 
 
+class DeltaNet(Frozen):
+    """Of a gated delta net, all heads together. Query, key, value and gate come from one product, two scalars for each
+    value head from another (in_proj_qkvz and in_proj_ba: vLLM 0.33.0, layers/mamba/gdn/qwen_gdn_linear_attn.py:803)."""
+
+    key_width: int
+    value_width: int
+    value_heads: int
+
+
 class ModelShape(Frozen):
     """A decoder's sizes. Widths are elements."""
 
@@ -59,7 +68,9 @@ class ModelShape(Frozen):
     vocabulary: int
     attention: tuple[AttentionKind, ...]
     linear_attention_layers: int = 0  # Mamba, gated delta nets: no KV cache that grows
-    linear_attention_weights: int = 0  # of one such layer's projections
+    linear_attention_weights: int = 0  # of one such layer's projections, where `delta_net` does not say them
+    delta_net: DeltaNet | None = None  # what all linear-attention layers are
+    output_gate: bool = False  # attention layers make a gate for each query head beside it
     intermediate: int = 0  # of dense feed-forward layers
     dense_layers: int = 0
     gated: bool = True  # gate and up projection, fused
@@ -76,12 +87,24 @@ class ModelShape(Frozen):
         found: list[Gemm] = []
         for kind in self.attention:
             heads, kv = kind.heads // tensor_parallel, max(1, kind.kv_heads // tensor_parallel)
-            found.append(Gemm(name="qkv", n=(heads + 2 * kv) * kind.head_size, k=self.hidden, layers=kind.layers))
+            wide = (heads * (2 if self.output_gate else 1) + 2 * kv) * kind.head_size
+            found.append(Gemm(name="qkv", n=wide, k=self.hidden, layers=kind.layers))
             found.append(Gemm(name="attention out", n=self.hidden, k=heads * kind.head_size, layers=kind.layers))
-        if self.intermediate and self.dense_layers:
-            wide, up = self.intermediate // tensor_parallel, "gate+up" if self.gated else "up"
-            found.append(Gemm(name=up, n=wide * (2 if self.gated else 1), k=self.hidden, layers=self.dense_layers))
-            found.append(Gemm(name="down", n=self.hidden, k=wide, layers=self.dense_layers))
+        if self.delta_net:
+            net, layers = self.delta_net, self.linear_attention_layers
+            qkvz, scalars = 2 * (net.key_width + net.value_width), 2 * net.value_heads
+            found.append(Gemm(name="delta net qkvz", n=qkvz // tensor_parallel, k=self.hidden, layers=layers))
+            found.append(Gemm(name="delta net ba", n=scalars // tensor_parallel, k=self.hidden, layers=layers))
+            value = net.value_width // tensor_parallel
+            found.append(Gemm(name="delta net out", n=self.hidden, k=value, layers=layers))
+        forward = [("", self.intermediate, self.dense_layers)]
+        if self.experts:  # outside the experts' kernel, unless VLLM_ROCM_USE_AITER_FUSION_SHARED_EXPERTS is on
+            forward.append(("shared ", self.experts.shared_intermediate, self.experts.layers))
+        for which, width, layers in forward:
+            wide, up = width // tensor_parallel, "gate+up" if self.gated else "up"
+            if width and layers:
+                found.append(Gemm(name=which + up, n=wide * (2 if self.gated else 1), k=self.hidden, layers=layers))
+                found.append(Gemm(name=which + "down", n=self.hidden, k=wide, layers=layers))
         found.append(Gemm(name="lm head", n=self.vocabulary // tensor_parallel, k=self.hidden, layers=1))
         return tuple(found)
 
@@ -95,7 +118,7 @@ class ModelShape(Frozen):
         """Weights that one token is multiplied with, the embedding table left out."""
         weights = float(sum(g.n * g.k * g.layers for g in self.gemms()))
         if self.experts:
-            wide = self.experts.top_k * self.experts.intermediate + self.experts.shared_intermediate
+            wide = self.experts.top_k * self.experts.intermediate
             weights += 3.0 * self.hidden * wide * self.experts.layers
         return weights + float(self.linear_attention_weights * self.linear_attention_layers)
 
@@ -118,6 +141,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
     for key in _READ_ELSEWHERE:
         _whole(c, key, 0)
     kinds, linear = _attention(c, layers, hidden, heads)
+    net = _delta_net(c) if linear else None
     experts = _experts(c, layers)
     quantization = c.get("quantization_config")
     quantization = quantization if isinstance(quantization, dict) else {}
@@ -132,7 +156,9 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
         vocabulary=_whole(c, "vocab_size"),
         attention=kinds,
         linear_attention_layers=linear,
-        linear_attention_weights=_linear_weights(c, hidden) if linear else 0,
+        linear_attention_weights=4 * hidden**2 if linear and net is None else 0,  # as attention of this width
+        delta_net=net,
+        output_gate=_output_gate(c),
         intermediate=_whole(c, "intermediate_size", 0),
         dense_layers=layers - (experts.layers if experts else 0),
         gated=c.get("hidden_act", c.get("hidden_activation", "silu")) not in ("relu", "gelu_new"),
@@ -208,14 +234,20 @@ def _attention(c: Mapping[str, Any], layers: int, hidden: int, heads: int) -> tu
     return tuple(kind for kind in (full, near) if kind.layers), linear
 
 
-def _linear_weights(c: Mapping[str, Any], hidden: int) -> int:
-    """Of one gated delta net: query, key, value and gate in, value out. Other kinds name their sizes otherwise and
-    count as attention of the model's own width would, 4 * hidden^2."""
+def _delta_net(c: Mapping[str, Any]) -> DeltaNet | None:
+    """None for other kinds of linear attention, which name their sizes otherwise."""
     names = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
     if any(c.get(name) is None for name in names):
-        return 4 * hidden**2
+        return None
     key_heads, key_size, value_heads, value_size = (_whole(c, name) for name in names)
-    return hidden * (2 * key_heads * key_size + 3 * value_heads * value_size)
+    return DeltaNet(key_width=key_heads * key_size, value_width=value_heads * value_size, value_heads=value_heads)
+
+
+def _output_gate(c: Mapping[str, Any]) -> bool:
+    """As configured; where it is not, the models with gated delta nets have one (vLLM 0.33.0, models/qwen3_next.py:315:
+    attn_output_gate, True by default), but not those with negative eigenvalues (models/olmo_hybrid.py:109)."""
+    default = c.get("linear_num_value_heads") is not None and c.get("linear_allow_neg_eigval") is None
+    return bool(c.get("attn_output_gate", default))
 
 
 def _experts(c: Mapping[str, Any], layers: int) -> Experts | None:

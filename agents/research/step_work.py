@@ -1,6 +1,7 @@
 """What one step of a decoder has to compute and to move, by category: formulas of shapes, and no machine in them.
 
-Counted: attention, the linear layers (gemm), experts (moe), norms, the lm head (sampling), all-reduces (communication).
+Counted: attention, the linear layers with shared experts (gemm), routed experts (moe), norms, the lm head (sampling),
+all-reduces (communication).
 Not counted: rotary embedding, activations between layers, the state of linear attention, a multimodal tower, a
 drafting model. What is left out makes the bounds looser, never wrong.
 """
@@ -138,13 +139,13 @@ def step_work(
             continue
         flops += 2 * gemm.n * gemm.k * gemm.layers * tokens
         moved += (gemm.n * gemm.k * how.bits / 8 + (gemm.n + gemm.k) * ACTIVATION_BYTES * tokens) * gemm.layers
-    linear = 4 * model.hidden**2 * model.linear_attention_layers / tensor_parallel  # as ModelShape counts them
+    linear = model.linear_attention_weights * model.linear_attention_layers / tensor_parallel
     found["gemm"] = Work(math=how.math, flops=flops + 2 * linear * tokens, bytes=moved + linear * how.bits / 8)
     if model.experts:
         e = model.experts
         each = 3 * model.hidden * e.layers / tensor_parallel
-        wide = e.top_k * e.intermediate + e.shared_intermediate
-        read = experts_touched(e.count, e.top_k, tokens) * e.intermediate + e.shared_intermediate
+        wide = e.top_k * e.intermediate
+        read = experts_touched(e.count, e.top_k, tokens) * e.intermediate
         inputs = 2 * model.hidden * ACTIVATION_BYTES * tokens * e.layers * e.top_k
         found["moe"] = Work(
             math=how.math, flops=2 * each * wide * tokens, bytes=each * read * how.expert_bits / 8 + inputs
@@ -163,10 +164,10 @@ def step_work(
 def weight_bytes(model: ModelShape, how: Served, tensor_parallel: int = 1) -> float:
     """Bytes of all weights that lie on one card."""
     linear = float(sum(g.n * g.k * g.layers for g in model.gemms(tensor_parallel) if g.name != "lm head"))
-    linear += 4 * model.hidden**2 * model.linear_attention_layers / tensor_parallel
+    linear += model.linear_attention_weights * model.linear_attention_layers / tensor_parallel
     experts = 0.0
     if model.experts:
-        wide = model.experts.count * model.experts.intermediate + model.experts.shared_intermediate
+        wide = model.experts.count * model.experts.intermediate
         experts = 3 * model.hidden * wide * model.experts.layers / tensor_parallel
     tables = model.vocabulary * model.hidden * (1 if model.tied_embeddings else 2) / tensor_parallel
     return (linear * how.bits + experts * how.expert_bits + tables * how.plain_bits) / 8

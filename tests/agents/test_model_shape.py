@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from agents.research.model_shape import Gemm, ModelShape, ModelShapeError, model_shape
+from agents.research.model_shape import (
+    AttentionKind,
+    DeltaNet,
+    Experts,
+    Gemm,
+    ModelShape,
+    ModelShapeError,
+    model_shape,
+)
+from agents.research.served import served
+from agents.research.step_work import Load, step_work, weight_bytes
 
 MODELS = Path(__file__).parents[2] / "configs" / "models"
 
@@ -26,7 +36,7 @@ def shape(name: str) -> ModelShape:
         ("dense_gqa_32b", 32.76, 31.98),
         ("windows_256_512_31b", 30.7, 30.7),
         ("experts_30b_a3b", 30.5, 3.0),
-        ("hybrid_80b_a3b", 79.6, 3.4),
+        ("hybrid_80b_a3b", 79.7, 3.5),
     ],
 )
 def test_sizes_of_public_families(name: str, total: float, active: float) -> None:
@@ -61,6 +71,64 @@ def test_the_matrix_products_as_they_are_served() -> None:
     split = {g.name: (g.n, g.k) for g in shape("dense_gqa_8b").gemms(tensor_parallel=16)}
     assert split["qkv"] == (256 + 2 * 128, 4096)  # 8 KV heads on 16 ranks: each rank has one
     assert split["down"] == (4096, 896)
+
+
+def test_the_products_of_a_hybrid_with_gates_delta_nets_and_a_shared_expert() -> None:
+    """16 query heads and as many gates, 2 KV heads, of 256; 16 key heads and 32 value heads of 128."""
+    assert shape("hybrid_80b_a3b").gemms() == (
+        Gemm(name="qkv", n=(2 * 16 + 2 * 2) * 256, k=2048, layers=12),
+        Gemm(name="attention out", n=2048, k=16 * 256, layers=12),
+        Gemm(name="delta net qkvz", n=2 * 16 * 128 + 2 * 32 * 128, k=2048, layers=36),
+        Gemm(name="delta net ba", n=64, k=2048, layers=36),
+        Gemm(name="delta net out", n=2048, k=32 * 128, layers=36),
+        Gemm(name="shared gate+up", n=2 * 512, k=2048, layers=48),
+        Gemm(name="shared down", n=2048, k=512, layers=48),
+        Gemm(name="lm head", n=151936, k=2048, layers=1),
+    )
+    split = {g.name: (g.n, g.k) for g in shape("hybrid_80b_a3b").gemms(tensor_parallel=2)}
+    assert (split["qkv"], split["delta net ba"]) == (((16 + 2) * 256, 2048), (32, 2048))
+    assert (split["delta net out"], split["shared down"]) == ((2048, 2048), (2048, 256))
+
+
+def test_a_delta_net_and_a_shared_expert_are_counted_once_and_as_dense_products() -> None:
+    """A net: (2 * (4 + 6) + 2 * 3) * 8 and 8 * 6 weights, 256. A shared expert in 2 layers: 3 * 8 * 5, 120 each."""
+    experts = Experts(layers=2, count=4, top_k=2, intermediate=5)
+    plain = ModelShape(
+        architecture="Small",
+        hidden=8,
+        layers=2,
+        vocabulary=10,
+        attention=(AttentionKind(layers=2, heads=2, kv_heads=1, head_size=4),),
+        experts=experts,
+    )
+    how = served(plain, {})
+    assert how is not None
+    more = {
+        "linear_attention_layers": 3,
+        "delta_net": DeltaNet(key_width=4, value_width=6, value_heads=3),
+        "experts": experts.model_copy(update={"shared_intermediate": 5}),
+    }
+    held = plain.model_copy(update=more)
+    added = 3 * 256 + 2 * 120
+    assert held.active_parameters - plain.active_parameters == added
+    assert weight_bytes(held, how) - weight_bytes(plain, how) == 2 * added
+    load = Load(sequences=3, tokens=1, context=7, logits=1, decode=True)
+    before, after = (step_work(model, how, load, "auto", "bf16") for model in (plain, held))
+    assert after["gemm"].flops - before["gemm"].flops == 2 * added * 3
+    assert after["moe"] == before["moe"]
+
+
+def test_a_gate_only_where_the_model_has_one() -> None:
+    config = json.loads((MODELS / "hybrid_80b_a3b.json").read_text())
+    assert model_shape(config | {"attn_output_gate": False}).gemms()[0].n == (16 + 2 * 2) * 256
+    assert model_shape(config | {"linear_allow_neg_eigval": True}).gemms()[0].n == (16 + 2 * 2) * 256
+    assert not shape("dense_gqa_8b").output_gate
+
+
+def test_a_linear_attention_of_another_kind_counts_as_attention_of_its_width() -> None:
+    config = json.loads((MODELS / "hybrid_80b_a3b.json").read_text())
+    other = model_shape({k: v for k, v in config.items() if not k.startswith("linear_")})
+    assert (other.delta_net, other.linear_attention_weights) == (None, 4 * 2048**2)
 
 
 def test_no_window_where_the_model_says_not_to_use_it() -> None:
