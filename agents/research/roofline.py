@@ -11,10 +11,10 @@ the sequences that run. Contexts are means; chunks of a long prompt that read th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal
 
+from agents.research.batch_defaults import limit
 from agents.research.dossier import Dossier
 from agents.research.model_shape import ModelShape
 from agents.research.served import Served, kv_dtype, peak, served
@@ -27,8 +27,6 @@ Limit = Literal["compute", "bandwidth", "link"]
 
 # vLLM's share of the card's memory where neither the flags nor its source say one (0.30.0 to 0.33.0: 0.92).
 MEMORY_SHARE = 0.92
-# Tokens of one step where no flag says it: (memory in GiB, at least; tokens). vLLM 0.33.0, engine/arg_utils.py.
-TOKEN_BUDGET = ((160, 16384), (70, 8192), (0, 2048))
 # Of the search for the open loop's number of sequences; a rate above what the card can do grows without end.
 ROUNDS, MOST_RUNNING = 40, 1024.0
 
@@ -179,7 +177,7 @@ def roofline(dossier: Dossier) -> Roofline | None:
     held = sum(size * min(longest, kind.window or longest) for kind, size in kept)
     fits = int(space // held) if 0 < held <= space else None
     running = _running(dossier, fits, lambda r: _total(decode(r)) * output / width)
-    budget = _budget(dossier, sheet)
+    budget = float(limit(dossier, "tokens").value)
     together = max(1.0, min(float(work.concurrency or 1e9), budget // prompt))
     return Roofline(
         card=f"{sheet.arch} ({sheet.name})",
@@ -239,7 +237,7 @@ def _running(dossier: Dossier, fits: int | None, decode_s: Callable[[float], flo
     seen = dossier.counter("running_mean")
     if seen is not None and seen > 0:
         return max(1.0, seen)
-    most = min([float(n) for n in (_limit_of_sequences(dossier), fits) if n is not None], default=math.inf)
+    most = min([float(n) for n in (limit(dossier, "sequences").value, fits) if n is not None])
     work = dossier.workload
     if work.concurrency is not None:
         return max(1.0, min(float(work.concurrency), most))
@@ -276,19 +274,3 @@ def memory_share(dossier: Dossier) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
             return float(value)
     return MEMORY_SHARE
-
-
-def _budget(dossier: Dossier, sheet: CardSheet) -> float:
-    """Tokens of one step."""
-    for value in (dossier.spec.flags.get("max-num-batched-tokens"), dossier.realised.get("max_num_batched_tokens")):
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return float(value)
-    gib = _memory(dossier, sheet) / 2**30
-    return float(next(tokens for least, tokens in TOKEN_BUDGET if gib >= least))
-
-
-def _limit_of_sequences(dossier: Dossier) -> int | None:
-    for value in (dossier.spec.flags.get("max-num-seqs"), dossier.realised.get("max_num_seqs")):
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return None

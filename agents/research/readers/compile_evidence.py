@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from agents.research.batch_defaults import limit
 from agents.research.compile import gemm_rows
 from agents.research.compile.amdgcn import ARCHS, KernelEvidence
 from agents.research.compile.evidence import Result, Toolchain, find_toolchain, run_jobs
@@ -27,7 +28,6 @@ from contracts import Evidence
 NAME = "compile_evidence"
 MAX_COMPILES = 24  # 1 to 2 s of one processor each for this kernel
 EACH_S = 8.0  # of a processor; one that takes longer is told as a hang
-MOST_TOKENS = 8192  # of one step, where the engine's limit is not set; a larger M falls on the same rows
 
 
 def look(dossier: Dossier, cache: Path | None = None) -> list[Finding]:
@@ -97,8 +97,7 @@ def _rows(dossier: Dossier, sources: Sources) -> list[Row]:
     """One for each table entry that is reached, with the largest product that reaches it; K that its block divides and
     K that it does not are compiled apart, because the kernel is."""
     assert dossier.model is not None
-    limit = dossier.spec.flags.get("max-num-batched-tokens")
-    most = limit if isinstance(limit, int) and limit > 0 else MOST_TOKENS
+    most = limit(dossier, "tokens").value
     largest: dict[tuple[str, bool], tuple[int, Row]] = {}
     for gemm in _sixteen_bit(dossier):
         found = gemm_rows.table_for(sources, dossier.card.arch, gemm.n, gemm.k)

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from agents.research import graph_sizes, shares
+from agents.research.batch_defaults import said
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
 from agents.research.graph_sizes import DefaultRule
@@ -146,7 +147,8 @@ def decode_step(dossier: Dossier) -> Step | None:
 
 
 def _max_num_seqs(dossier: Dossier) -> int | None:
-    return _whole(dossier.spec.flags.get("max-num-seqs")) or _whole(dossier.realised.get("max_num_seqs"))
+    held = said(dossier, "sequences")
+    return held.value if held else None
 
 
 def _step_evidence(step: Step) -> Evidence:

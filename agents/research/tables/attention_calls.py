@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agents.research.batch_defaults import said
 from agents.research.dossier import Dossier
 from agents.research.model_shape import AttentionKind
 from agents.research.tables.attention import SHORT_CONTEXT, Call, whole
@@ -86,8 +87,9 @@ def prompt_rows(dossier: Dossier) -> list[int]:
 
 
 def token_budget(dossier: Dossier) -> int | None:
-    """Tokens that one step takes at most, or None where neither the flags nor the engine say it."""
-    return _whole_flag(dossier, "max-num-batched-tokens") or whole(dossier.realised.get("max_num_batched_tokens"))
+    """Tokens that one step takes at most, or None where neither the flags nor the engine nor its source say it."""
+    held = said(dossier, "tokens")
+    return held.value if held else None
 
 
 def kv_cache_tag(dossier: Dossier) -> str | None:

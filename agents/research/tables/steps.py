@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from agents.research.batch_defaults import limit as limit_of
 from agents.research.dossier import Dossier
 from contracts import Frozen
 
 # What vLLM captures graphs for unless it is told otherwise (config/vllm.py of 0.30.0 to 0.33.0): 1, 2, 4, then every 8
 # below 256, every 16 after; up to twice the largest uniform decode batch and 512 at most.
 CAPTURE_CAP = 512
-# vLLM's default of max-num-batched-tokens for a server: 8192 on a card of 70 GiB and more, else 2048.
-BUDGET_LARGE, BUDGET_SMALL, LARGE_CARD_BYTES = 8192, 2048, 70 << 30
-SEQS_DEFAULT = 256
 
 
 class Steps(Frozen):
@@ -28,7 +26,7 @@ class Steps(Frozen):
 def steps(dossier: Dossier) -> Steps:
     """Decode: running sequences x (1 + drafted tokens), padded up to a captured graph's size as vLLM does. Prefill:
     one prompt at a time, cut at max-num-batched-tokens."""
-    limit = _number(dossier, "max-num-seqs", SEQS_DEFAULT)
+    limit = limit_of(dossier, "sequences").value
     running = dossier.counter("running_mean")
     if running is not None:
         sequences, words = max(1, round(running)), f"{running:g} sequences ran (engine counters)"
@@ -44,11 +42,10 @@ def steps(dossier: Dossier) -> Steps:
     decode = captured(raw, dossier, limit, each)
     if decode != raw:
         words += f", padded from {raw} to {decode} by graph capture"
-    large = dossier.card.memory_bytes >= LARGE_CARD_BYTES
-    budget = _number(dossier, "max-num-batched-tokens", BUDGET_LARGE if large else BUDGET_SMALL)
+    budget = limit_of(dossier, "tokens")
     longest = dossier.workload.shared_prefix_tokens + dossier.workload.input_tokens[1]
-    prefill = max(1, min(budget, longest))
-    told = f"the longest prompt has {longest} tokens, a step takes at most {budget}"
+    prefill = max(1, min(budget.value, longest))
+    told = f"the longest prompt has {longest} tokens, a step takes at most {budget.value} ({budget.words})"
     return Steps(decode=decode, decode_words=words, prefill=prefill, prefill_words=told)
 
 
@@ -64,10 +61,3 @@ def captured(tokens: int, dossier: Dossier, limit: int, each: int) -> int:
         cap = min(limit * each * 2, CAPTURE_CAP)
         sizes = [s for s in (1, 2, 4, *range(8, 256, 8), *range(256, CAPTURE_CAP + 1, 16)) if s <= cap]
     return next((size for size in sizes if size >= tokens), tokens)
-
-
-def _number(dossier: Dossier, flag: str, default: int) -> int:
-    for held in (dossier.spec.flags.get(flag), dossier.realised.get(flag.replace("-", "_"))):
-        if isinstance(held, int) and not isinstance(held, bool) and held > 0:
-            return held
-    return default
