@@ -59,7 +59,7 @@ class Reading(Frozen):
     imports: tuple[str, ...]  # of FOREIGN
 
 
-def _tree(path: str) -> ast.Module | None:
+def tree_of(path: str) -> ast.Module | None:
     """None where the file is not there, too large, or not Python."""
     try:
         now = Path(path).stat()
@@ -76,7 +76,7 @@ def _parsed(path: str, _changed: int) -> ast.Module:
 
 def registered(package: Path) -> list[Backend]:
     """`package` is a folder named vllm. Raises BackendsError."""
-    tree = _tree(str(package / REGISTRY))
+    tree = tree_of(str(package / REGISTRY))
     if tree is None:
         raise BackendsError(f"{REGISTRY} is not there or cannot be parsed")
     found = []
@@ -96,7 +96,7 @@ def registered(package: Path) -> list[Backend]:
 
 def generations(package: Path) -> dict[str, int]:
     """arch -> CDNA generation, from get_cdna_version(); an arch that it does not name is generation 0."""
-    function = _function(_tree(str(package / PLATFORM)), "get_cdna_version")
+    function = _function(tree_of(str(package / PLATFORM)), "get_cdna_version")
     found = {}
     for node in ast.walk(function) if function else ():
         if isinstance(node, ast.If) and isinstance(node.test, ast.Call) and isinstance(node.body[0], ast.Return):
@@ -136,7 +136,7 @@ def arch_facts(arch: str, generation: int, aiter: bool | None) -> dict[str, Any]
 def order(package: Path, facts: Mapping[str, Any]) -> list[Tried]:
     """The priority function's list under these facts, what is left out because its condition does not hold included
     (with holds False, in the place where the source names it). Raises BackendsError."""
-    function = _function(_tree(str(package / PLATFORM)), ORDER)
+    function = _function(tree_of(str(package / PLATFORM)), ORDER)
     if function is None:
         raise BackendsError(f"{PLATFORM} has no function {ORDER}")
     found: list[Tried] = []
@@ -237,7 +237,7 @@ def _file(module: str) -> str:
 
 def _lineage(package: Path, module: str, name: str, depth: int = 0) -> list[ast.ClassDef]:
     """The class and its bases as far as they stand in the tree, nearest first."""
-    tree = _tree(str(package.parent / _file(module))) if module.startswith("vllm.") else None
+    tree = tree_of(str(package.parent / _file(module))) if module.startswith("vllm.") else None
     node = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None) if tree else None
     if tree is None or node is None:
         return []
@@ -303,7 +303,7 @@ def _on_this_card(line: list[ast.ClassDef], facts: Mapping[str, Any]) -> tuple[b
 
 
 def _imports(package: Path, module: str) -> tuple[str, ...]:
-    tree = _tree(str(package.parent / _file(module)))
+    tree = tree_of(str(package.parent / _file(module)))
     seen = set()
     for node in ast.walk(tree) if tree else ():
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

@@ -10,6 +10,7 @@ import pytest
 
 from agents.research import attention_backends
 from agents.research.finding import Finding
+from agents.research.model_backends import chosen, model_facts
 from agents.research.model_shape import AttentionKind, ModelShape
 from agents.research.readers.attention_backends import dropped, look
 from agents.research.three_valued import truth
@@ -97,6 +98,44 @@ class PackedBackend(AttentionBackend):
     def supports_compute_capability(cls, capability): return get_cdna_version() == 3
 """,
 }
+
+# A class that sets a back end for layers of several head sizes, one that goes on from it, and one that leaves it alone.
+CONFIG = """
+class MixedHeadsConfig(VerifyAndUpdateConfig):
+    @staticmethod
+    def verify_and_update_config(vllm_config):
+        if len(set(head_dims.values())) <= 1:
+            return
+        if is_fa_version_supported(4) and max_head_dim <= 512:
+            vllm_config.attention_config.flash_attn_version = 4
+        elif current_platform.is_xpu():
+            logger.info("left")
+        elif vllm_config.attention_config.backend is None:
+            vllm_config.attention_config.backend = AttentionBackendEnum.PLAIN
+
+class HeirConfig(MixedHeadsConfig):
+    @staticmethod
+    def verify_and_update_config(vllm_config):
+        MixedHeadsConfig.verify_and_update_config(vllm_config)
+        attn_config = vllm_config.attention_config
+        if attn_config.backend is None:
+            attn_config.backend = AttentionBackendEnum.VENDOR
+
+class UnsureConfig(VerifyAndUpdateConfig):
+    @staticmethod
+    def verify_and_update_config(vllm_config):
+        if somebody_knows():
+            vllm_config.attention_config.backend = AttentionBackendEnum.PLAIN
+
+class QuietConfig(VerifyAndUpdateConfig):
+    @staticmethod
+    def verify_and_update_config(vllm_config):
+        vllm_config.cache_config.block_size = 64
+
+MODELS_CONFIG_MAP: dict[str, type] = {
+    "Small": MixedHeadsConfig, "Heir": HeirConfig, "Unsure": UnsureConfig, "Quiet": QuietConfig
+}
+"""
 
 
 @pytest.fixture
@@ -211,6 +250,66 @@ def test_a_patch_where_the_flag_would_end_the_start(tree: Path) -> None:
     assert "by a patch of the priority: it takes none of 512" in patched[0].title
     assert "+    backends.insert(0, AttentionBackendEnum.VENDOR)" in patched[0].fix
     assert patched[0].fix.startswith("--- a/vllm/platforms/rocm.py")
+
+
+def with_classes(tree: Path) -> Path:
+    (tree / "model_executor/models").mkdir(parents=True)
+    (tree / "model_executor/models/config.py").write_text(CONFIG, encoding="utf-8")
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("architecture", "sizes", "expected"),
+    [
+        ("Small", (256, 512), ("PLAIN", True)),
+        ("Small", (256,), None),
+        ("Heir", (256, 512), ("PLAIN", True)),  # set already when the heir asks
+        ("Heir", (256,), ("VENDOR", True)),
+        ("Unsure", (256,), ("PLAIN", None)),
+        ("Quiet", (256, 512), None),
+        ("Unheard", (256, 512), None),
+    ],
+)
+def test_a_models_own_class_may_set_one(tree: Path, architecture: str, sizes: Any, expected: Any) -> None:
+    held = chosen(with_classes(tree), architecture, model_facts(sizes))
+    assert (held and (held.name, held.holds)) == expected
+
+
+def test_what_the_models_class_sets_is_said_and_neither_proposed_nor_patched(tree: Path) -> None:
+    """VENDOR takes 256 only and PLAIN both: without the class a patch for VENDOR, or the flag for PLAIN."""
+    tree_with = with_classes(tree)
+    (tree / "platforms/rocm.py").write_text(PLATFORM.replace("    if is_aiter_found_and_supported():", "    if no():"))
+    findings = found(tree_with, "gfx942", model(256, 512))
+    assert findings[0].title == (
+        "All attention layers are given PLAIN: vLLM 0.32.0 sets it for this model by itself, and the platform's order "
+        "of priorities is not asked"
+    )
+    assert findings[0].evidence[0].source == "vllm/model_executor/models/config.py:12"
+    assert [f for f in findings if f.kind == "opportunity"] == []
+
+
+def test_where_the_models_class_sets_one_a_flag_for_another_still_counts(tree: Path) -> None:
+    text = CONFIG.replace("AttentionBackendEnum.PLAIN", "AttentionBackendEnum.VENDOR")
+    (with_classes(tree) / "model_executor/models/config.py").write_text(text, encoding="utf-8")
+    findings = found(tree, "gfx942", model(256, 512))
+    assert [(f.change.before, f.change.after) for f in findings if f.change] == [(None, "PLAIN")]
+
+
+def test_a_back_end_that_was_asked_for_leaves_no_order_and_no_patch(tree: Path) -> None:
+    (tree / "platforms/rocm.py").write_text(PLATFORM.replace("    if is_aiter_found_and_supported():", "    if no():"))
+    for flags in ({"attention-backend": "PLAIN"}, {"attention-config": {"backend": "plain"}}):
+        findings = found(tree, "gfx942", model(256, 512), flags)
+        assert findings[0].title.startswith("All attention layers are given PLAIN: the engine's flags set it")
+        assert not any("valid wins" in f.title or "patch of the priority" in f.title for f in findings)
+    automatic = found(tree, "gfx942", model(256, 512), {"attention-backend": "auto"})
+    assert "the first that is valid wins" in automatic[0].title
+
+
+def test_a_class_whose_condition_is_not_known_is_told_beside_the_order(tree: Path) -> None:
+    unsure = model(256).model_copy(update={"architecture": "Unsure"})
+    order = found(with_classes(tree), "gfx942", unsure)[0]
+    assert "the first that is valid wins" in order.title
+    assert order.evidence[-1].detail == "may set PLAIN for this model before: a condition is not known"
 
 
 def test_what_an_old_card_cannot_use(tree: Path) -> None:

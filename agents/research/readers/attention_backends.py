@@ -2,7 +2,8 @@
 a change would each need?
 
 Three levels: a flag (--attention-backend NAME, all layers, an invalid choice ends the start), a patch of the priority
-function (each layer takes the first that is valid for it), and a class of one's own that a plugin registers.
+function (each layer takes the first that is valid for it), and a class of one's own that a plugin registers. Where a
+flag or the model's own class in vLLM sets a back end, the priorities are not asked, and a patch of them does nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from agents.research.attention_backends import (
 )
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
+from agents.research.model_backends import Chosen, chosen, model_facts
 from agents.research.regular_file import read_regular
 from agents.research.served import kv_dtype
 from agents.research.shares import share
@@ -75,19 +77,51 @@ def look(dossier: Dossier) -> list[Finding]:
     latent = latent_of(dossier.model_config_json)
     sizes = tuple(sorted({kind.head_size for kind in model.attention} if latent is None else {latent.width}))
     options = _options(dossier, package, entries, tried, sizes, facts)
-    first = {size: _first(tried, options, size) for size in sizes}
-    found = [_order(dossier, tried, options, first), *_impossible(dossier, options)]
     held = LEVERS[Lever.ENGINE_FLAG].read(dossier.spec, KEY)
-    current = str(held) if held is not None else None
-    if current is not None:
-        found += _set_wrongly(dossier, current, options, sizes)
+    asked = _asked(dossier, held)
+    by_model = None if asked else chosen(package, model.architecture, {**facts, **model_facts(sizes)})
+    current = asked or (by_model.name if by_model and by_model.holds else None)
+    first = {size: _first(tried, options, size) for size in sizes}
+    found = [
+        _order(dossier, tried, options, first, by_model) if current is None else _set(dossier, current, by_model),
+        *_impossible(dossier, options),
+    ]
+    if asked:
+        found += _set_wrongly(dossier, asked, options, sizes)
     for option in options.values():
         name = option.backend.name
-        taken = current is None and all(first[size] == name for size in option.heads)
-        if option.hindrance or not option.heads or name == current or taken:
+        # The priority is asked only where nothing is set; and what is first of it already is no proposal.
+        reached = option.heads == sizes if current else any(first[size] != name for size in option.heads)
+        if option.hindrance or not option.heads or name == current or not reached:
             continue
         found.append(_opportunity(dossier, package, option, sizes, held))
     return found
+
+
+def _asked(dossier: Dossier, flag: Any) -> str | None:
+    """The back end that the engine is told, by its own flag or inside --attention-config; "auto" is none."""
+    config = dossier.spec.flags.get("attention-config")
+    named = flag if flag is not None else config.get("backend") if isinstance(config, dict) else None
+    return None if named is None or str(named).lower() == "auto" else str(named).upper()
+
+
+def _set(dossier: Dossier, current: str, by_model: Chosen | None) -> Finding:
+    """All layers have this one: the order of priorities is not asked."""
+    version = dossier.knobs.version
+    if by_model is None:
+        who, evidence = "the engine's flags set it", holds(dossier, KEY, current)
+    else:
+        who = f"vLLM {version} sets it for this model by itself"
+        detail = "set by the class for this architecture where no back end was asked for"
+        evidence = Evidence(source=by_model.where, detail=detail)
+    why = "a back end that is set is returned before the priorities are asked"
+    return Finding(
+        reader=NAME,
+        kind="fact",
+        title=f"All attention layers are given {current}: {who}, and the platform's order of priorities is not asked",
+        evidence=(evidence, Evidence(source=f"vllm/{PLATFORM}", detail=why)),
+        fix=f"only --{KEY} changes it, for all layers; a patch of {ORDER}() does nothing",
+    )
 
 
 def _facts(dossier: Dossier, package: Path) -> dict[str, Any]:
@@ -167,7 +201,13 @@ def _first(tried: list[Tried], options: dict[str, Option], size: int) -> str | N
     return None
 
 
-def _order(dossier: Dossier, tried: list[Tried], options: dict[str, Option], first: dict[int, str | None]) -> Finding:
+def _order(
+    dossier: Dossier,
+    tried: list[Tried],
+    options: dict[str, Option],
+    first: dict[int, str | None],
+    by_model: Chosen | None,
+) -> Finding:
     arch, version = dossier.card.arch, dossier.knobs.version
     known = {True: "holds", False: "does not hold", None: "not known here"}
     names = [t.name for t in tried if t.holds is not False]
@@ -179,6 +219,9 @@ def _order(dossier: Dossier, tried: list[Tried], options: dict[str, Option], fir
         )
         for t in tried
     ]
+    if by_model is not None:
+        detail = f"may set {by_model.name} for this model before: a condition is not known"
+        evidence.append(Evidence(source=by_model.where, detail=detail))
     lines = [
         f"flag: --{KEY} NAME, for all layers; an invalid choice ends the start",
         f"patch: the order in {ORDER}() of vllm/{PLATFORM}; each layer takes the first that is valid for it",
