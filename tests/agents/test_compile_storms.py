@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from agents.research.compile.flow import Flow, Vary
 from agents.research.compile.modules import Sources
 from agents.research.compile.storms import storms
+from agents.research.compile.used_by import Uses, other_models, uses
 from agents.research.readers import compile_storms
 from tests.agents.examples import CPU, GFX950, KNOBS, dossier, spec
+from tests.agents.tables_examples import FP8_BLOCK, dense, write
 from tests.agents.triton_python import toolchain
 
 
@@ -56,6 +60,31 @@ def test_what_varies_with_the_batch(expression: str, vary: Vary) -> None:
         "    block = 16 if num_tokens < 64 else 32\n"
     )
     assert Flow(function).of(ast.parse(expression, mode="eval").body) == vary
+
+
+@pytest.mark.parametrize(
+    ("signature", "expression", "vary"),
+    [
+        ("causal_conv1d_update(x, max_query_len)", "seqlen", Vary.FIXED),  # batch, dim, seqlen = x.shape: 1 + drafts
+        ("causal_conv1d_update(x, max_query_len)", "width - 1 + (max_query_len - 1)", Vary.FIXED),
+        ("causal_conv1d_update(x, max_query_len)", "batch", Vary.EACH),
+        ("causal_conv1d_fn(x, max_query_len)", "seqlen", Vary.EACH),
+        ("decode_attention(x, max_seqlen_q)", "max_seqlen_q", Vary.FIXED),
+        ("decode_attention(x, max_seqlen_k)", "max_seqlen_k", Vary.EACH),  # the context grows
+        ("prefill_attention(x, max_seqlen_q)", "max_seqlen_q", Vary.EACH),
+    ],
+)
+def test_new_tokens_of_a_sequence_do_not_vary_where_it_decodes(signature: str, expression: str, vary: Vary) -> None:
+    function = ast.parse(f"def {signature}:\n    batch, dim, seqlen = x.shape\n").body[0]
+    assert Flow(function).of(ast.parse(expression, mode="eval").body) == vary
+
+
+def test_rows_that_are_sequences_of_one_length_say_that_it_decodes() -> None:
+    text = "def scores(q, seq_lens, max_query_len):\n    {}\n"
+    uniform = text.format("assert q.shape[0] == seq_lens.numel() * max_query_len")
+    length = ast.parse("max_query_len", mode="eval").body
+    assert Flow(ast.parse(uniform).body[0]).of(length) == Vary.FIXED
+    assert Flow(ast.parse(text.format("pass")).body[0]).of(length) == Vary.EACH
 
 
 KERNELS = """
@@ -189,6 +218,99 @@ def test_findings_without_triton(aiter: Path) -> None:
         "alone"
     ]
     assert compile_storms.look(dossier(card=CPU, aiter=str(aiter))) == []
+
+
+# --- whose kernels they are ---
+
+REGISTRY = """
+_MODELS = {
+    "PlainForCausalLM": ("plain", "PlainForCausalLM"),
+    "PagesForCausalLM": (
+        "vllm.models.pages",
+        "PagesForCausalLM",
+    ),
+}
+"""
+HYBRID = {
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_num_value_heads": 4,
+    "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+}
+
+
+def plain(root: Path, architecture: str = "PlainForCausalLM", **more: Any) -> Uses:
+    write(root / "vllm/model_executor/models/registry.py", REGISTRY)
+    write(root / "vllm/model_executor/models/plain.py", "from .towers import Tower\n")
+    write(root / "vllm/models/pages/__init__.py", "")
+    knobs = KNOBS.model_copy(update={"path": str(root / "vllm")})
+    found = uses(dossier(knobs=knobs, model=dense(architectures=[architecture], **more), card=GFX950))
+    assert found is not None
+    return found
+
+
+def storm(kernel_at: str, kernel: str = "_kernel", call_at: str = "vllm/layers/calls.py:1") -> Any:
+    return SimpleNamespace(kernel_at=kernel_at, kernel=kernel, call_at=call_at)
+
+
+@pytest.mark.parametrize(
+    ("kernel_at", "kernel", "why"),
+    [
+        ("vllm/models/pages/amd/ops/index.py:4", "_rows", "pages"),
+        ("vllm/model_executor/models/towers.py:4", "_rows", ""),  # plain.py imports it
+        ("vllm/model_executor/layers/lightning_attn.py:13", "_fwd", "lightning attention"),
+        ("vllm/model_executor/layers/mamba/ops/causal_conv1d.py:6", "_causal_conv1d_update_kernel", "linear attention"),
+        ("vllm/model_executor/layers/mamba/ops/ssd.py:6", "_chunk", "state spaces"),
+        ("vllm/layers/vision_tower.py:6", "_rows", "images"),
+        ("vllm/layers/activation.py:6", "_rows", ""),
+        ("aiter/ops/triton/mla_decode_rope.py:6", "_stage2", "latent attention"),
+        ("aiter/ops/triton/activation.py:6", "_act_mul_mxfp4_quant_kernel", "4-bit floats"),
+        ("aiter/ops/triton/gemm_a8w8.py:6", "_gemm_a8w8_kernel", "8-bit weights"),
+        ("aiter/ops/triton/gemm_a16w16.py:6", "_gemm_a16_w16_kernel", ""),
+        ("aiter/ops/triton/moe/sort.py:6", "_sort", "experts"),
+    ],
+)
+def test_what_a_dense_16_bit_model_cannot_run(tmp_path: Path, kernel_at: str, kernel: str, why: str) -> None:
+    assert other_models(storm(kernel_at, kernel), plain(tmp_path)) == why
+
+
+def test_what_a_model_has_stays(tmp_path: Path) -> None:
+    conv, chunk = storm("vllm/layers/mamba/ops/causal_conv1d.py:6"), storm("vllm/layers/mamba/ops/ssd.py:6")
+    assert [other_models(s, plain(tmp_path, **HYBRID)) for s in (conv, chunk)] == ["", "state spaces"]
+    quantised = plain(tmp_path, quantization_config=FP8_BLOCK)
+    assert other_models(storm("aiter/gemm_a8w8.py:6"), quantised) == ""
+    assert other_models(storm("aiter/gemm_afp4wfp4.py:6"), quantised) == "4-bit floats"
+    pages = plain(tmp_path, "PagesForCausalLM")
+    assert other_models(storm("vllm/models/pages/amd/index.py:4"), pages) == ""
+    unheard = plain(tmp_path, "UnheardForCausalLM")  # not in the registry: nobody knows whose code is its own
+    assert other_models(storm("vllm/models/pages/amd/index.py:4"), unheard) == ""
+
+
+def test_a_kernel_of_all_that_is_called_for_others_only(tmp_path: Path) -> None:
+    call = "vllm/v1/attention/ops/turboquant_soa/triton_turboquant_unified_attention.py:1247"
+    mine = plain(tmp_path)
+    assert (
+        other_models(storm("vllm/v1/attention/ops/unified.py:7", "reduce_segments", call), mine) == "another KV cache"
+    )
+    assert other_models(storm("vllm/v1/attention/ops/unified.py:7", "reduce_segments"), mine) == ""
+
+
+def test_kernels_of_other_models_are_one_fact_unless_they_were_seen(aiter: Path, tmp_path: Path) -> None:
+    text = KERNELS.replace("def copy_rows", "def copy_mxfp4_rows")
+    (aiter / "ops/triton/kernels.py").write_text(text)
+    (aiter / "ops/triton/launches.py").write_text(LAUNCHES.replace("copy_rows", "copy_mxfp4_rows"))
+    asked = dossier(card=GFX950, aiter=str(aiter), model=dense())
+    *others, fact = compile_storms.look(asked, tmp_path / "cache")
+    assert not any("copy_mxfp4_rows" in f.title for f in others)
+    assert fact.title == (
+        "1 kernels of aiter that are compiled again for other batches are not for Any: 1 for 4-bit floats"
+    )
+    (tmp_path / "engine.log").write_text(LOG.replace("copy_rows", "copy_mxfp4_rows"))
+    seen = asked.model_copy(update={"engine_logs": (str(tmp_path / "engine.log"),)})
+    assert any(
+        f.kind == "opportunity" and "copy_mxfp4" in f.title for f in compile_storms.look(seen, tmp_path / "cache")
+    )
 
 
 LOG = """INFO 11-29 vllm serving

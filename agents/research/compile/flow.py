@@ -6,7 +6,8 @@
 - POWERS (about the logarithm as many): next_power_of_2, bit_length or a shift of such a value.
 - FIXED: everything else. A comparison has two values; `% constant` has few; what another function returns (a table
   entry, a configuration) is taken for fixed. So are limits that a server sets once (max_num_seqs, max_model_len) and
-  query_len in the singular, which decoding kernels use for one plus the drafted tokens.
+  query_len in the singular, which decoding kernels use for one plus the drafted tokens; in a function that decodes
+  (_QUERIES), the longest query too, and in one that updates a state, a sequence's new tokens.
 
 A name that is assigned in several places takes the most that any of them gives.
 """
@@ -40,6 +41,14 @@ _ACTIVATIONS = re.compile(
     r"positions|slot_mapping|block_tables?|(?:\w+_)?seq_?lens?|(?:cu_)?seqlens?\w*|cu_num_\w+|hidden_states|\w+_tokens|"
     r"x_\w+|q_\w+|query_\w+|residual|attn_output|req_\w+"
 )
+# Lengths of one sequence's new tokens, one plus the drafted tokens, in functions that say that they decode, or whose
+# rows are a whole number of sequences of one length (`assert tokens == sequences * max_query_len`).
+_QUERIES = re.compile(r"max_(?:query|q)_?len(?:gth)?|max_seq_?lens?_?q|(?:query|q)_len|seq_?len_?q")
+_DECODES = re.compile(r"(?:\w+_)?(?:decode|verify)(?:_\w+)?")
+_NEW_TOKENS = re.compile(
+    rf"seq_?len|{_QUERIES.pattern}"
+)  # of a state's update: causal_conv1d_update, x (batch, dim, seqlen)
+_UPDATES = re.compile(r"(?:\w+_)?update(?:_\w+)?")
 # The first size of a tensor that lies the other way round, by what it is unpacked into.
 _WIDTHS = re.compile(
     r"_|[dckne]|[a-z]?h|(?:\w+_)?(?:dims?|heads?|hidden|channels|size|width|groups|experts|lines|blocks|pages|splits?\w*)|"
@@ -67,6 +76,7 @@ class Flow:
 
     def __init__(self, function: ast.AST, given: Mapping[str, Vary] | None = None) -> None:
         self.given = dict(given or {})
+        self.held = _held(function)
         self.assigned: dict[str, list[ast.expr]] = {}
         self.unpacked: dict[str, Vary] = {}
         for node in ast.walk(function):
@@ -101,6 +111,8 @@ class Flow:
     def of_name(self, name: str) -> Vary:
         if name in self.given:
             return self.given[name]
+        if self.held and self.held.fullmatch(name.lower()):
+            return Vary.FIXED
         if name in self._known:
             return self._known[name]
         if name in self._open:  # x = x + 1
@@ -209,6 +221,28 @@ class Flow:
             if name in ("int", "float", "abs", "round", "ceil", "floor", "constexpr"):
                 return values[0]
         return batch if self.of(node) else 64
+
+
+def _held(function: ast.AST) -> re.Pattern[str] | None:
+    """Names that do not vary in this function, whatever they are called."""
+    if not isinstance(function, ast.FunctionDef):
+        return None
+    if _UPDATES.fullmatch(function.name):
+        return _NEW_TOKENS
+    return _QUERIES if _DECODES.fullmatch(function.name) or _uniform(function) else None
+
+
+def _uniform(function: ast.FunctionDef) -> bool:
+    """Whether it asserts that rows are sequences x the longest query."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Eq):
+            for side in (node.test.left, *node.test.comparators):
+                factors = (
+                    (side.left, side.right) if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) else ()
+                )
+                if any(isinstance(f, ast.Name) and _QUERIES.fullmatch(f.id.lower()) for f in factors):
+                    return True
+    return False
 
 
 def _arithmetic(op: ast.operator, left: int, right: int) -> int:

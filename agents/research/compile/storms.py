@@ -42,8 +42,9 @@ class Storm:
 
 
 def storms(sources: Sources) -> list[Storm]:
-    """Of all call sites in the tree whose kernel is found in it; one for each (kernel, parameter), the worst."""
-    worst: dict[tuple[str, str], Storm] = {}
+    """Of all call sites in the tree whose kernel is found in it; of each file, one for each (kernel, parameter), the
+    worst."""
+    found: dict[tuple[str, str, str], Storm] = {}
     for path, lines in _launching(sources):
         module = sources.module(path)
         for function in _outermost(module.tree, lines) if module else ():
@@ -52,10 +53,18 @@ def storms(sources: Sources) -> list[Storm]:
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Subscript):
                     assert module is not None
                     for storm in _of_call(sources, module, flow, call):
-                        key = (storm.kernel_at, storm.parameter)
-                        if key not in worst or storm.vary > worst[key].vary:
-                            worst[key] = storm
-    return sorted(worst.values(), key=lambda s: (-s.vary, -len(set(s.values)), s.kernel_at, s.parameter))
+                        key = (storm.kernel_at, storm.parameter, module.where)
+                        if key not in found or storm.vary > found[key].vary:
+                            found[key] = storm
+    return sorted(found.values(), key=lambda s: (-s.vary, -len(set(s.values)), s.kernel_at, s.parameter))
+
+
+def worst(found: list[Storm]) -> list[Storm]:
+    """One for each (kernel, parameter) of a list from storms()."""
+    first: dict[tuple[str, str], Storm] = {}
+    for storm in found:
+        first.setdefault((storm.kernel_at, storm.parameter), storm)
+    return list(first.values())
 
 
 def _launching(sources: Sources) -> list[tuple[Path, list[int]]]:

@@ -18,7 +18,8 @@ from agents.research.compile.evidence import Toolchain, find_toolchain, run_jobs
 from agents.research.compile.fixes import by_hand, diff
 from agents.research.compile.flow import Vary
 from agents.research.compile.modules import Sources
-from agents.research.compile.storms import BATCHES, Storm, count_job, storms
+from agents.research.compile.storms import BATCHES, Storm, count_job, storms, worst
+from agents.research.compile.used_by import Uses, other_models, uses
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms, plural
 from agents.research.regular_file import open_regular
@@ -53,27 +54,30 @@ def look(dossier: Dossier, cache: Path | None = None) -> list[Finding]:
     if dossier.card.kind == "cpu":
         return found
     toolchain = find_toolchain(dossier.spec.python) if dossier.card.kind == "amd" else None
-    cache = cache or default_cache("compile")
+    cache, mine = cache or default_cache("compile"), uses(dossier)
     for tree in _trees(dossier):
-        key = _key(dossier, tree, sorted(logged), toolchain)
+        key = _key(dossier, tree, sorted(logged), toolchain, mine)
         told = recall(cache, key, Told)
         if told is None:
             sources = Sources(tree)
             here = [s for s in storms(sources) if _of_this_card(s, dossier.card.kind)]
+            not_mine = _not_mine(here, mine, set(logged))
+            here = worst([s for s in here if s not in not_mine])
             findings, counted = _of_tree(dossier, sources, here, set(logged), toolchain, cache)
-            told = Told(findings=tuple(findings))
+            told = Told(findings=(*findings, *_told_apart(not_mine, mine, sources)))
             if counted:  # a compiler that crashed or hung may do better the next time
                 remember(cache, key, told)
         found += told.findings
     return found
 
 
-def _key(dossier: Dossier, tree: Path, logged: list[str], toolchain: Toolchain | None) -> str:
+def _key(dossier: Dossier, tree: Path, logged: list[str], toolchain: Toolchain | None, mine: Uses | None) -> str:
     """Of everything that these findings rest on: the tree's files, this code, and what is used of the dossier."""
     own = stamp(Path(__file__).parents[1])
     compiler = toolchain.model_dump(mode="json") if toolchain else None
     card = [dossier.card.arch, dossier.card.kind]
-    return content_hash([own, stamp(tree), *card, [*logged], compiler, dossier.cost_s()], length=32)
+    model = mine.model_dump(mode="json") if mine else None
+    return content_hash([own, stamp(tree), *card, [*logged], compiler, dossier.cost_s(), model], length=32)
 
 
 def dropped(dossier: Dossier) -> list[str]:
@@ -95,6 +99,30 @@ def _of_this_card(storm: Storm, kind: str) -> bool:
     """vLLM keeps a vendor's own kernels in folders of its name."""
     parts = storm.kernel_at.split("/")
     return {"amd": "nvidia", "nvidia": "amd"}.get(kind) not in parts
+
+
+def _not_mine(found: list[Storm], mine: Uses | None, logged: set[str]) -> dict[Storm, str]:
+    """Those that are for other models, and for what; a kernel that was seen in a log ran."""
+    if mine is None:
+        return {}
+    told = {s: other_models(s, mine) for s in found if s.kernel not in logged}
+    return {s: why for s, why in told.items() if why}
+
+
+def _told_apart(not_mine: dict[Storm, str], mine: Uses | None, sources: Sources) -> list[Finding]:
+    if not not_mine or mine is None:
+        return []
+    kernels = {s.kernel_at: (s, why) for s, why in not_mine.items()}
+    counts: dict[str, int] = {}
+    for _, why in kernels.values():
+        counts[why] = counts.get(why, 0) + 1
+    kinds = ", ".join(f"{n} for {why}" for why, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    title = (
+        f"{len(kernels)} kernels of {sources.root.name} that are compiled again for other batches are not for "
+        f"{mine.architecture}: {kinds}"
+    )
+    shown = tuple(_evidence(s) for s, _ in list(kernels.values())[:MAX_NAMED])
+    return [Finding(reader=NAME, kind="fact", title=title, evidence=shown)]
 
 
 def _of_one_model(storm: Storm) -> bool:
