@@ -149,6 +149,7 @@ def test_a_switch_that_reaches_other_kernels_is_not_undone_and_said() -> None:
     assert [h.change.key for h in defaults.read(d)] == [part.name]
     [left] = defaults.dropped(d)
     assert left.startswith("environment: VLLM_ROCM_USE_AITER: '1' -> default") and "switched on" in left
+    assert defaults.dropped(dossier(spec=spec(env={"VLLM_ROCM_USE_AITER": "0"}), knobs=knobs)) == []
 
 
 def test_the_models_own_dtype_is_the_default() -> None:
