@@ -149,8 +149,9 @@ def details(finding: Finding, lead: str) -> Group:
         )
     for e in finding.evidence[:MOST_EVIDENCE]:
         lines.append(Text(f"   {e.source}: {e.detail}", style="dim"))
-    if len(finding.evidence) > MOST_EVIDENCE:
-        more = plural(len(finding.evidence) - MOST_EVIDENCE, "more place")
+    left = max(0, len(finding.evidence) - MOST_EVIDENCE) + finding.unnamed
+    if left:
+        more = plural(left, "more place")
         lines.append(Text(f"   ... and {more}", style="dim"))
     if finding.fix:
         lines += [Text(f"   | {line}") for line in finding.fix.splitlines()]

@@ -93,6 +93,7 @@ class Finding(Frozen):
     kind: Literal["opportunity", "trap", "fact"]
     title: str  # one sentence, with its numbers
     evidence: tuple[Evidence, ...]  # file:line or file#row, and what stands there; never empty
+    unnamed: int = 0  # places like these that the evidence leaves out
     fix: str = ""  # what to do: the table entry as JSON, a unified diff, a command
     change: Change | None = None  # where a lever can apply it
     terms: Terms | None = None

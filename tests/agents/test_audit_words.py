@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from agents.audit_missing import missing
-from agents.audit_words import print_audit
+from agents.audit_words import details, print_audit
 from agents.research.audit import Audit, order
 from agents.research.finding import Finding, Terms, plural
 from agents.research.readers import READERS
@@ -44,6 +44,18 @@ def screen(width: int, everything: bool = False) -> str:
     with console.capture() as told:
         print_audit(found(), dossier(card=GFX950), 1.0, 5, console, ("no model",), everything)
     return told.get()
+
+
+def test_places_that_are_not_shown_are_counted_those_that_the_finding_leaves_out_too() -> None:
+    def shown(**more: object) -> str:
+        console = Console(width=100)
+        with console.capture() as told:
+            console.print(details(finding("trap", "rows are wrong", **more), "- "))
+        return told.get()
+
+    assert "more place" not in shown(evidence=HERE * 4)
+    assert "... and 4 more places" in shown(evidence=HERE * 8)
+    assert "... and 18 more places" in shown(evidence=HERE * 8, unnamed=14)
 
 
 def test_below_100_columns_a_finding_is_two_lines() -> None:

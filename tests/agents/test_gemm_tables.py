@@ -119,9 +119,9 @@ def test_what_is_not_named_is_counted_all_of_it(tmp_path: Path) -> None:
     write(aiter / f"configs/{FAMILY}.csv", f"{ROWS}\n{bad}")
     again = "".join(f"gfx942,304,{m},8,16,1,5,k,0.0\n" * 2 for m in range(1, 21))
     write(aiter / f"configs/model_configs/x_{FAMILY}.csv", f"{ROWS}\n{again}")
-    found = {f.title.split()[0]: f.evidence for f in look(aiter, dense()) if f.kind == "trap"}
-    assert (len(found["22"]), found["22"][-1].detail) == (9, "14 not named here")
-    assert (len(found["20"]), found["20"][-1].detail) == (9, "12 not named here")
+    found = {f.title.split()[0]: f for f in look(aiter, dense()) if f.kind == "trap"}
+    assert (len(found["22"].evidence), found["22"].unnamed) == (8, 14)
+    assert (len(found["20"].evidence), found["20"].unnamed) == (8, 12)
 
 
 def test_rows_of_a_card_with_other_units_do_not_count(tmp_path: Path) -> None:

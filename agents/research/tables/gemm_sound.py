@@ -170,6 +170,4 @@ def plain(
     """`total`: how many there are, where `rows` holds but the first of them."""
     shown = [Evidence(source=source, detail=detail) for source, detail in rows[:MOST_NAMED]]
     left = (len(rows) if total is None else total) - len(shown)
-    if left:
-        shown.append(Evidence(source="and more", detail=f"{left} not named here"))
-    return Finding(reader=READER, kind=kind, title=title, evidence=tuple(shown), fix=fix, risk=risk)
+    return Finding(reader=READER, kind=kind, title=title, evidence=tuple(shown), unnamed=left, fix=fix, risk=risk)

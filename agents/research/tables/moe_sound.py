@@ -96,7 +96,5 @@ def finding(
     terms: Terms | None = None,
     risk: Literal["low", "medium", "high"] = "low",
 ) -> Finding:
-    named = rows[:MOST_NAMED]
-    if len(rows) > MOST_NAMED:
-        named = [*named, Evidence(source="and more", detail=f"{len(rows) - MOST_NAMED} not named here")]
-    return Finding(reader=READER, kind=kind, title=title, evidence=tuple(named), fix=fix, terms=terms, risk=risk)
+    named, left = tuple(rows[:MOST_NAMED]), len(rows[MOST_NAMED:])
+    return Finding(reader=READER, kind=kind, title=title, evidence=named, unnamed=left, fix=fix, terms=terms, risk=risk)
