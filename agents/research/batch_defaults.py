@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agents.research.dossier import Dossier
+from agents.research.regular_file import read_regular
 from agents.research.three_valued import truth
 from contracts import Frozen
 
@@ -73,8 +74,7 @@ def _world(dossier: Dossier) -> int:
 def _of_tree(dossier: Dossier) -> dict[str, tuple[int, str]]:
     path = Path(dossier.knobs.path) / FILE
     try:
-        now = path.stat()
-        body = _function(str(path), now.st_mtime_ns) if now.st_size <= MOST_BYTES else ()
+        body = _function(str(path), path.stat().st_mtime_ns)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return {}
     card = dossier.card
@@ -97,7 +97,7 @@ def _of_tree(dossier: Dossier) -> dict[str, tuple[int, str]]:
 @lru_cache(maxsize=16)
 def _function(path: str, _changed: int) -> tuple[ast.stmt, ...]:
     """The statements of the function, parsed once for each state of the file."""
-    tree = ast.parse(Path(path).read_bytes())
+    tree = ast.parse(read_regular(path, MOST_BYTES))
     return next((tuple(n.body) for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == FUNCTION), ())
 
 

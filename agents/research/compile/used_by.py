@@ -10,9 +10,11 @@ from pathlib import Path
 
 from agents.research.compile.storms import Storm
 from agents.research.dossier import Dossier
+from agents.research.regular_file import read_regular
 from agents.research.served import kv_dtype
 from agents.research.step_work import latent_of
 from agents.research.tables.quant_scheme import dense_scheme, expert_scheme
+from agents.research.walk import python_files
 from contracts import Frozen
 
 REGISTRY = "model_executor/models/registry.py"
@@ -87,17 +89,17 @@ def other_models(storm: Storm, mine: Uses) -> str:
 def _code(package: Path, architecture: str) -> dict[str, str]:
     """Names and text of the modules that vLLM's registry gives for an architecture, without running it."""
     registry = _read(package / REGISTRY)
-    found = re.search(rf'"{re.escape(architecture)}":\s*\(\s*"([\w.]+)"', registry)
+    found = re.search(rf'"{re.escape(architecture)}":\s*\(\s*"(\w+(?:\.\w+)*)"', registry)
     if found is None:
         return {}
     name = found.group(1)
     path = package.parent / Path(*name.split(".")) if "." in name else (package / REGISTRY).with_name(name)
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    files = list(map(Path, python_files(path))) if path.is_dir() else [path.with_suffix(".py")]
     return {name.rpartition(".")[2]: "\n".join(_read(file) for file in files)}
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8") if path.stat().st_size <= MOST_BYTES else ""
-    except (OSError, UnicodeDecodeError):
+        return read_regular(path, MOST_BYTES).decode("utf-8")
+    except (OSError, ValueError):
         return ""
