@@ -13,6 +13,7 @@ from agents.research.finding import Finding
 from agents.research.model_backends import chosen, model_facts
 from agents.research.model_shape import AttentionKind, ModelShape
 from agents.research.readers.attention_backends import dropped, look
+from agents.research.tables.attention_calls import named_backend
 from agents.research.three_valued import truth
 from cards.sheet import read_sheet
 from contracts import Lever
@@ -286,6 +287,12 @@ def test_what_the_models_class_sets_is_said_and_neither_proposed_nor_patched(tre
     )
     assert findings[0].evidence[0].source == "vllm/model_executor/models/config.py:12"
     assert [f for f in findings if f.kind == "opportunity"] == []
+
+
+def test_what_the_models_class_sets_is_what_the_tables_are_read_for(tree: Path) -> None:
+    subject = dossier(knobs=KNOBS.model_copy(update={"path": str(with_classes(tree))}), model=model(256, 512))
+    assert named_backend(subject) == "PLAIN"
+    assert named_backend(subject.model_copy(update={"spec": spec(flags={"attention-backend": "vendor"})})) == "VENDOR"
 
 
 def test_where_the_models_class_sets_one_a_flag_for_another_still_counts(tree: Path) -> None:
