@@ -11,7 +11,7 @@ ROOMS := $(wildcard agents judge accuracy_gate engine cards kernels ledger upstr
 help:
 	@echo "make night   set up, then the embedded night: a real vLLM on whatever this machine has, to a report"
 	@echo "make test    set up, then ruff, mypy and every test (starts real engines)"
-	@echo "make quick   the same without real engines and whole nights (1 to 2 minutes)"
+	@echo "make quick   the same without real engines and whole nights (about a minute)"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make setup   set up only: .venv, .models and, where no GPU engine is found, .venv-engine (4 to 7 GB)"
 	@echo "make clean   remove what set-up made"
