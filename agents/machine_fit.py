@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from engine.ports import is_free, listeners, port_owner
+from engine.ports import command_line, is_free, listeners, port_owner
 
 GIB = 1 << 30
 OLDEST_GIT = (2, 28)  # `git init --initial-branch`
@@ -121,7 +121,7 @@ def _look() -> dict[int, Sample]:
     for process in psutil.process_iter():
         try:
             with process.oneshot():
-                command = " ".join(" ".join(process.cmdline()).split())[:60].strip()
+                command = command_line(process, 60)
                 times = process.cpu_times()
         except psutil.Error:
             continue

@@ -66,7 +66,7 @@ def port_owner(port: int, besides: Collection[int] = ()) -> tuple[int, str] | No
         if pid is not None and pid not in besides:
             try:
                 process = psutil.Process(pid)
-                return pid, " ".join(" ".join(process.cmdline()).split())[:80] or process.name()
+                return pid, command_line(process, 80) or process.name()
             except psutil.Error:
                 continue
     return None
@@ -77,3 +77,8 @@ def held_by(port: int, besides: Collection[int] = ()) -> str:
     owner = port_owner(port, besides)
     who = f"pid {owner[0]} ({owner[1]})" if owner else "a process of another user"
     return f"port {port} is held by {who}: choose another with engine.port, or stop it"
+
+
+def command_line(process: psutil.Process, most: int) -> str:
+    """On one line, whatever newlines its arguments have, cut to `most` characters. Raises psutil.Error."""
+    return " ".join(" ".join(process.cmdline()).split())[:most].strip()
