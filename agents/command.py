@@ -20,13 +20,13 @@ DONE, PROBLEM, USAGE = 0, 1, 2
 
 
 class Problem(Exception):
-    """What a user can mend. Its text is one line that names the fix (or one a problem: `lines`)."""
+    """What a user can mend. Its text is one line that names the fix, or one line a problem."""
 
     exit_code = PROBLEM
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return (str(self),)
+        return tuple(str(self).splitlines())
 
 
 def guarded_command(work: Callable[[], int]) -> int:

@@ -39,10 +39,6 @@ class ConfigError(Problem):
             flat = [*flat[: MOST_LINES - 1], f"... and {len(flat) - MOST_LINES + 1} more problems"]
         super().__init__("\n".join(flat))
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return tuple(str(self).splitlines())
-
 
 @dataclass(frozen=True)
 class _Sources:
