@@ -211,8 +211,10 @@ def _finding(
     """Of one kernel, all its parameters. With a diff where all of them may become run-time arguments."""
     kernel, seen = group[0].kernel, group[0].kernel in logged
     names = " and ".join(s.parameter for s in group)
-    counter = f"Triton {toolchain.triton}'s binder" if toolchain and set(group) <= set(counts) else "different values"
-    counts = {s: counts[s] if counter != "different values" else _by_values(s) for s in group}
+    if toolchain and all(s in counts for s in group):
+        counter = f"Triton {toolchain.triton}'s binder"
+    else:
+        counter, counts = "different values", {s: _by_values(s) for s in group}
     before = max(counts[s][0] for s in group)
     why = [reason for s in group if (reason := by_hand(sources, s))]
     free = [s.parameter for s in group if not by_hand(sources, s)]
