@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.research.attention_backends import ENUM, tree_of
+from agents.research.dossier import Dossier
 from agents.research.three_valued import truth
 from contracts import Frozen
 
@@ -22,6 +23,13 @@ class Chosen(Frozen):
     name: str
     holds: bool | None
     where: str  # vllm/model_executor/models/config.py:363
+
+
+def asked_backend(dossier: Dossier) -> str | None:
+    """The back end that the engine is told, by its own flag or inside --attention-config; "auto" is none."""
+    flag, config = dossier.spec.flags.get("attention-backend"), dossier.spec.flags.get("attention-config")
+    named = flag if flag is not None else config.get("backend") if isinstance(config, dict) else None
+    return None if named is None or str(named).lower() == "auto" else str(named).upper()
 
 
 def model_facts(head_sizes: tuple[int, ...]) -> dict[str, Any]:

@@ -293,6 +293,9 @@ def test_what_the_models_class_sets_is_what_the_tables_are_read_for(tree: Path) 
     subject = dossier(knobs=KNOBS.model_copy(update={"path": str(with_classes(tree))}), model=model(256, 512))
     assert named_backend(subject) == "PLAIN"
     assert named_backend(subject.model_copy(update={"spec": spec(flags={"attention-backend": "vendor"})})) == "VENDOR"
+    inside = spec(flags={"attention-config": {"backend": "vendor"}})
+    assert named_backend(subject.model_copy(update={"spec": inside})) == "VENDOR"
+    assert named_backend(subject.model_copy(update={"spec": spec(flags={"attention-backend": "auto"})})) == "PLAIN"
 
 
 def test_where_the_models_class_sets_one_a_flag_for_another_still_counts(tree: Path) -> None:

@@ -30,7 +30,7 @@ from agents.research.attention_backends import (
 )
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
-from agents.research.model_backends import Chosen, chosen, model_facts
+from agents.research.model_backends import Chosen, asked_backend, chosen, model_facts
 from agents.research.regular_file import read_regular
 from agents.research.served import kv_dtype
 from agents.research.shares import share
@@ -78,7 +78,7 @@ def look(dossier: Dossier) -> list[Finding]:
     sizes = tuple(sorted({kind.head_size for kind in model.attention} if latent is None else {latent.width}))
     options = _options(dossier, package, entries, tried, sizes, facts)
     held = LEVERS[Lever.ENGINE_FLAG].read(dossier.spec, KEY)
-    asked = _asked(dossier, held)
+    asked = asked_backend(dossier)
     by_model = None if asked else chosen(package, model.architecture, {**facts, **model_facts(sizes)})
     current = asked or (by_model.name if by_model and by_model.holds else None)
     first = {size: _first(tried, options, size) for size in sizes}
@@ -96,13 +96,6 @@ def look(dossier: Dossier) -> list[Finding]:
             continue
         found.append(_opportunity(dossier, package, option, sizes, held))
     return found
-
-
-def _asked(dossier: Dossier, flag: Any) -> str | None:
-    """The back end that the engine is told, by its own flag or inside --attention-config; "auto" is none."""
-    config = dossier.spec.flags.get("attention-config")
-    named = flag if flag is not None else config.get("backend") if isinstance(config, dict) else None
-    return None if named is None or str(named).lower() == "auto" else str(named).upper()
 
 
 def _set(dossier: Dossier, current: str, by_model: Chosen | None) -> Finding:

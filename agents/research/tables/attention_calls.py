@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.research.batch_defaults import said
 from agents.research.dossier import Dossier
-from agents.research.model_backends import chosen, model_facts
+from agents.research.model_backends import asked_backend, chosen, model_facts
 from agents.research.model_shape import AttentionKind
 from agents.research.tables.attention import SHORT_CONTEXT, Call, whole
 from agents.research.tables.attention_tree import KernelUser
@@ -32,7 +32,7 @@ class Reached:
 
 def named_backend(dossier: Dossier) -> str:
     """As the flags or the engine name it, else as this vLLM sets it for the model by itself; "" where none does."""
-    held = dossier.spec.flags.get("attention-backend") or dossier.realised.get("attention_backend") or ""
+    held = asked_backend(dossier) or dossier.realised.get("attention_backend") or ""
     if not held and dossier.model is not None and dossier.knobs.path:
         sizes = tuple(sorted({kind.head_size for kind in dossier.model.attention}))
         own = chosen(Path(dossier.knobs.path), dossier.model.architecture, model_facts(sizes))
