@@ -104,6 +104,12 @@ class Lever(StrEnum):
     ENGINE_FLAG = "engine_flag"  # key "max-num-seqs"
     ENVIRONMENT = "environment"  # key "VLLM_CPU_KVCACHE_SPACE"
     COMPILATION = "compilation_config"  # key "mode", inside vLLM's --compilation-config
+    # What lies in files. Keys: "<file>#<row>" for a row of a table, "<distribution>/<name>" for a patch.
+    MOE_TABLE = "vllm_moe_table"  # vLLM's fused-MoE tiles, by VLLM_TUNED_CONFIG_FOLDER
+    AITER_JSON = "aiter_json"  # AITER's attention and GEMM tiles: no override upstream, so an overlay tree
+    AITER_CSV = "aiter_csv"  # AITER's tuned GEMM and MoE rows, by each family's own variable
+    KERNEL_TABLE = "kernel_table"  # the tiles of nightgate's own kernels, and which of them run
+    SOURCE_PATCH = "source_patch"  # a unified diff against one installed distribution
 
 
 class EngineSpec(Frozen):
@@ -115,6 +121,7 @@ class EngineSpec(Frozen):
     flags: dict[str, JsonValue] = {}  # long name without dashes; true = bare flag, false = --no-flag
     env: dict[str, str] = {}
     compilation: dict[str, JsonValue] = {}
+    overlay: dict[Lever, dict[str, JsonValue]] = {}  # what is laid over the installed files, by lever and its key
     plugin_paths: tuple[str, ...] = ()  # folders put on the engine's PYTHONPATH, each a vLLM plugin distribution
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from contracts import EngineSpec
+from engine.placement import NOTHING, Placement
 from engine.ports import LOOPBACK
 
 OWN_FLAGS = ("host", "port", "served-model-name", "compilation-config")  # set here, never by EngineSpec.flags
@@ -52,12 +53,16 @@ def dropped(spec: EngineSpec, inherited: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def environment(
-    spec: EngineSpec, cache_dir: Path, inherited: Mapping[str, str], shims: tuple[Path, ...] = ()
+    spec: EngineSpec,
+    cache_dir: Path,
+    inherited: Mapping[str, str],
+    shims: tuple[Path, ...] = (),
+    placement: Placement = NOTHING,
 ) -> dict[str, str]:
     """The engine's environment; spec.env wins over all.
 
     `cache_dir` holds this spec's compile caches and no other's. `shims` are folders that the engine's distribution
-    needs on its path (engine/interpreter.py).
+    needs on its path (engine/interpreter.py). `placement` is what spec.overlay became.
     """
     gone = set(dropped(spec, inherited))
     env = {name: value for name, value in inherited.items() if name not in gone}
@@ -75,6 +80,6 @@ def environment(
         # development endpoints too; the server listens on loopback only.
         "VLLM_SERVER_DEV_MODE": "1",
     }
-    if path := [*map(str, shims), *spec.plugin_paths]:
+    if path := [*placement.python_path, *map(str, shims), *spec.plugin_paths]:
         env["PYTHONPATH"] = ":".join(path)
-    return env | spec.env
+    return env | placement.env | spec.env

@@ -28,6 +28,7 @@ from engine.client import http_client
 from engine.failure import classify
 from engine.link import KeeperLink, KeeperLost, NotStarted
 from engine.orphans import end_orphans
+from engine.placement import NOTHING, Placement
 from engine.realised import read_endpoints, realise
 from engine.running import EngineFailure
 
@@ -87,9 +88,16 @@ class Engine:
 
     @classmethod
     def start(
-        cls, spec: EngineSpec, launch_id: str, night_dir: Path, limits: Limits, port: int | None = None
+        cls,
+        spec: EngineSpec,
+        launch_id: str,
+        night_dir: Path,
+        limits: Limits,
+        port: int | None = None,
+        placement: Placement = NOTHING,
     ) -> Engine:
-        """Starts the engine and returns as soon as its process exists. Raises EngineFailure.
+        """Starts the engine and returns as soon as its process exists. `placement` is what spec.overlay became; the
+        compile caches are kept by spec, so that no code of one arm reaches the other. Raises EngineFailure.
 
         Its files are in night_dir/artifacts/launches/launch_id: engine.log, and cwd, an empty folder that it runs in
         so that none of our top-level names is on its path.
@@ -113,7 +121,7 @@ class Engine:
         try:
             link = KeeperLink(
                 command.command_line(spec, port, f"nightgate-{launch_id}-{nonce}"),
-                command.environment(spec, cache, os.environ, shims),
+                command.environment(spec, cache, os.environ, shims, placement),
                 folder / "cwd", log, limits.engine_stop_s,
             )  # fmt: skip
         except NotStarted as error:

@@ -21,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 
 from agents.command import Problem
 from agents.tuning.apply import ScopeError, exactly
-from contracts import Change, EngineSpec, Frozen, Verdict
+from contracts import Change, EngineSpec, Frozen, Lever, Verdict
 
 FILE = "engine.json"
 _BRANCH = "night"
@@ -39,11 +39,12 @@ class Tunable(Frozen):
     flags: dict[str, JsonValue] = {}
     env: dict[str, str] = {}
     compilation: dict[str, JsonValue] = {}
+    overlay: dict[Lever, dict[str, JsonValue]] = {}
     plugin_paths: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spec: EngineSpec) -> Tunable:
-        return cls(flags=spec.flags, env=spec.env, compilation=spec.compilation, plugin_paths=spec.plugin_paths)
+        return cls(**{name: getattr(spec, name) for name in cls.model_fields})
 
     def onto(self, spec: EngineSpec) -> EngineSpec:
         """`spec` with this as its tunable part."""
