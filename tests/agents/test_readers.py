@@ -69,10 +69,19 @@ def test_an_open_loop_is_judged_by_what_was_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "sizes"), [(3, [4]), (5, [8, 4]), (8, [8, 4]), (9, [16, 8]), (17, [24, 12]), (20, [24, 12])]
+    ("held", "there", "sizes"),
+    [
+        (2, 3, [4]),
+        (2, 5, [8, 4]),
+        (2, 9, [16, 4]),
+        (4, 20, [24, 8]),
+        (8, 24, [24]),  # the middle, 13.9, is 8 again
+        (16, 256, [256, 64]),
+        (128, 256, [256, 176]),
+    ],
 )
-def test_sizes(there: int, sizes: list[int]) -> None:
-    assert [h.change.after for h in limits({}, 2, concurrency=there)] == sizes
+def test_the_whole_step_and_half_of_it_as_a_ratio(held: int, there: int, sizes: list[int]) -> None:
+    assert [h.change.after for h in limits({}, held, concurrency=there)] == sizes
 
 
 def test_a_full_cache_makes_it_doubtful() -> None:

@@ -108,19 +108,35 @@ def test_a_gain_does_not_excuse_a_broken_limit(tpot: tuple[float, float], word: 
     assert found.word is word and says in found.reason
 
 
-def test_over_the_limit_by_noise_is_measured_on_and_then_not_kept() -> None:
-    def near(pairs: int) -> list[Measurement]:
-        spread = iter([68, 72, 69, 71, 70, 71, 72, 69, 68, 73, 69, 72])
-        runs = experiment([[1.7, 1.7]] * pairs)
-        tpot = {(m.arm, m.launch_pair, m.run): float(next(spread)) for m in runs}
-        return [
-            m.model_copy(update={"metrics": m.metrics | {"tpot_ms_p95": tpot[m.arm, m.launch_pair, m.run]}})
-            for m in runs
-        ]
+def with_tpot(pairs: int, a: list[float], b: list[float]) -> list[Measurement]:
+    """A clear gain, with these TPOTs in the order of the runs."""
+    tpot = {"A": iter(a), "B": iter(b)}
+    return [
+        m.model_copy(update={"metrics": m.metrics | {"tpot_ms_p95": next(tpot[m.arm])}})
+        for m in sorted(experiment([[1.7, 1.7]] * pairs), key=lambda m: (m.launch_pair, m.run))
+    ]
 
-    assert isinstance(ask(near(2), TPOT), NeedMore)
-    found = verdict(near(3), TPOT)
+
+def test_over_the_limit_by_noise_is_measured_on_and_then_not_kept() -> None:
+    a, b = [68.0, 69.0, 70.0, 72.0, 68.0, 69.0], [72.0, 71.0, 71.0, 69.0, 73.0, 72.0]
+    assert isinstance(ask(with_tpot(2, a, b), TPOT), NeedMore)
+    found = verdict(with_tpot(3, a, b), TPOT)
     assert found.word is VerdictWord.INCONCLUSIVE and "over the limit, but not by more than noise" in found.reason
+
+
+def test_under_the_limit_by_noise_is_measured_on_and_then_not_kept() -> None:
+    a, b = [40.0, 41.0, 40.0, 41.0, 40.0, 41.0], [66.0, 71.0, 65.0, 72.0, 67.0, 72.0]
+    assert isinstance(ask(with_tpot(2, a, b), TPOT), NeedMore)
+    found = verdict(with_tpot(3, a, b), TPOT)
+    assert found.word is VerdictWord.INCONCLUSIVE and "under the limit, but not by more than noise" in found.reason
+    steady = [66.0, 67.0, 66.0, 67.0]  # the same median, and surely under 70
+    assert verdict(with_tpot(2, a, steady), TPOT).word is VerdictWord.KEEP
+
+
+def test_who_lay_near_the_limit_before_and_is_not_worse_now_is_not_blamed() -> None:
+    near = [66.0, 71.0, 65.0, 72.0]
+    found = verdict(with_tpot(2, near, [67.0, 70.0, 66.0, 71.0]), TPOT)
+    assert found.word is VerdictWord.KEEP and "68.5 of at most 70 ms" in found.reason
 
 
 def test_a_limit_that_was_not_measured_cannot_be_kept() -> None:

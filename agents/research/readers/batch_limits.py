@@ -9,6 +9,8 @@ bound holds for it. Time to first token has none: a queue's wait can vanish.
 
 from __future__ import annotations
 
+import math
+
 from agents.research.dossier import Dossier, holds
 from agents.tuning.levers import LEVERS
 from contracts import Change, Evidence, Hypothesis, Lever
@@ -86,12 +88,21 @@ def _demand(dossier: Dossier) -> float | None:
 
 
 def _candidates(limit: int, demand: float, bunches: bool) -> list[int]:
-    """The demand rounded up to a size that kernels like (a power of two to 8, then a multiple of 8); half of it, for a
-    machine where the batch stops paying earlier; and twice it where arrivals come in bunches (in a closed loop no more
-    than the concurrency can ever be there)."""
-    whole = int(-(-demand // 1))
-    full = 1 << (whole - 1).bit_length() if whole <= 8 else -(-whole // 8) * 8
-    return [v for v in (full, full // 2, *((full * 2,) if bunches else ())) if v > limit]
+    """The demand rounded up to a size that kernels like (a power of two to 8, then a multiple of 8); the middle of the
+    way there (geometric: each half of it is the same step for a batch), for a machine where the batch stops paying
+    earlier or a latency limit that the whole step breaks; and twice the demand where arrivals come in bunches (in a
+    closed loop no more than the concurrency can ever be there)."""
+    full = _kernel_size(demand, up=True)
+    middle = _kernel_size(math.sqrt(limit * full), up=False)
+    return [v for v in dict.fromkeys((full, middle, *((full * 2,) if bunches else ()))) if v > limit]
+
+
+def _kernel_size(wanted: float, up: bool) -> int:
+    """`wanted` as a power of two to 8, then a multiple of 8; the next one up or down."""
+    whole = math.ceil(wanted) if up else math.floor(wanted)
+    if whole > 8:
+        return -(-whole // 8) * 8 if up else whole // 8 * 8
+    return 1 << ((whole - 1).bit_length() if up else whole.bit_length() - 1)
 
 
 def _latency_limits(dossier: Dossier) -> bool:
