@@ -1,0 +1,15 @@
+"""What one engine finds before the installed files: environment and folders that carry a night's tables and patches."""
+
+from __future__ import annotations
+
+from contracts import Frozen
+
+
+class Placement(Frozen):
+    """Made from an EngineSpec's overlay before its launch (agents/tuning/placing.py); the same spec gives the same."""
+
+    env: dict[str, str] = {}  # below the spec's own variables
+    python_path: tuple[str, ...] = ()  # folders before everything else on the engine's PYTHONPATH, in this order
+
+
+NOTHING = Placement()
