@@ -3,13 +3,15 @@ in the night may alter an EngineSpec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 
 from pydantic import JsonValue
 
 from agents.research.knobs import Knobs
 from agents.tuning.levers import compilation, engine_flag, environment
+from agents.tuning.placed import Placed
 from contracts import EngineSpec, Lever
 
 
@@ -20,10 +22,17 @@ class LeverActions:
     read: Callable[[EngineSpec, str], JsonValue]  # None: not set
     write: Callable[[EngineSpec, str, JsonValue], EngineSpec]  # None: take it out
     validate: Callable[[str, JsonValue, Knobs], str | None]  # one line on what is wrong, or None
+    # Of a lever whose values lie in files: (its section of spec.overlay, the engine's interpreter, a folder of its own
+    # that the launch keeps) -> what it lays over the installed files. Raises PlacementError.
+    place: Callable[[Mapping[str, JsonValue], str, Path], Placed] | None = None
 
 
 def _of(module: object) -> LeverActions:
-    return LeverActions(**{name: getattr(module, name) for name in LeverActions.__dataclass_fields__})
+    """A lever's module has a function for each action; only one whose values lie in files has `place`."""
+    found = {f.name: getattr(module, f.name, f.default) for f in fields(LeverActions)}
+    if missing := [name for name, action in found.items() if action is MISSING]:
+        raise AttributeError(f"{module} has no {', '.join(missing)}")
+    return LeverActions(**found)
 
 
 LEVERS: dict[Lever, LeverActions] = {
