@@ -1,17 +1,22 @@
 """What one lever lays over the installed files, before placing.py makes one Placement of all levers' parts.
 
 A lever that only needs files of its own and variables that name them writes the files under the folder that it is
-given and returns `env`. A lever for which upstream has no such variable returns `files` instead, and placing.py builds
-one overlay tree for each distribution, with the files of all levers in it and the patches on top of them. Nothing
-under site-packages is written, ever.
+given (with `write_whole`) and returns `env`. A lever for which upstream has no such variable returns `files` instead,
+and placing.py builds one overlay tree for each distribution, with the files of all levers in it and the patches on top
+of them. Nothing under site-packages is written, ever.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+from pathlib import Path
+
+from agents.command import Problem
 from contracts import Frozen
 
 
-class PlacementError(Exception):
+class PlacementError(Problem):
     """A change that cannot be laid over what is installed. One line, with what to do."""
 
 
@@ -23,3 +28,19 @@ class Placed(Frozen):
     patches: dict[str, tuple[tuple[str, str], ...]] = {}  # distribution -> (name, unified diff), in this order
     env: dict[str, str] = {}
     python_path: tuple[str, ...] = ()  # folders of the lever's own to put before everything else
+
+
+def write_whole(path: Path, content: bytes) -> Path:
+    """`content` at `path`, whole or not at all; left alone where it is there already. Placing is done before every
+    launch of a spec, also while another engine of the same spec runs from these files. Raises PlacementError."""
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == content:
+            return path
+    aside = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    except OSError as error:
+        raise PlacementError(f"{path} cannot be written: {error.strerror}; free space there") from None
+    return path

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from agents.research.knobs import Knobs
-from agents.tuning.levers import compilation, engine_flag, environment
+from agents.tuning.levers import compilation, engine_flag, environment, source_patch
 from agents.tuning.placed import Placed
 from contracts import EngineSpec, Lever
 
@@ -39,4 +39,5 @@ LEVERS: dict[Lever, LeverActions] = {
     Lever.ENGINE_FLAG: _of(engine_flag),
     Lever.ENVIRONMENT: _of(environment),
     Lever.COMPILATION: _of(compilation),
+    Lever.SOURCE_PATCH: _of(source_patch),
 }
