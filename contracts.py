@@ -129,6 +129,17 @@ class EngineSpec(Frozen):
         return content_hash(self.model_dump(mode="json"))
 
 
+def patch_words(value: JsonValue) -> str:
+    """A unified diff in a few words: "vllm/envs.py +1/-1", "vllm/a.py and 2 more +10/-3"; None is "not patched"."""
+    if not isinstance(value, str):
+        return "not patched" if value is None else json.dumps(value)
+    lines = value.splitlines()
+    files = [line[4:].split("\t")[0] for line in lines if line.startswith("+++ ")]
+    added, removed = (sum(line.startswith(s) and not line.startswith(f"{s * 3} ") for line in lines) for s in "+-")
+    first = files[0].removeprefix("b/") if files else "no file"
+    return f"{first}{f' and {len(files) - 1} more' if files[1:] else ''} +{added}/-{removed}"
+
+
 class Change(Frozen):
     """One lever, one key, before and after. None means: not set, the engine's own default."""
 
@@ -143,6 +154,8 @@ class Change(Frozen):
 
     def __str__(self) -> str:
         def show(value: JsonValue) -> str:
+            if self.lever is Lever.SOURCE_PATCH:
+                return patch_words(value)
             return "default" if value is None else json.dumps(value) if not isinstance(value, str) else value
 
         return f"{self.lever}: {self.key}: {show(self.before)} -> {show(self.after)}"
@@ -374,6 +387,7 @@ class EngineSettings(Frozen):
     flags: dict[str, JsonValue] = {}
     env: dict[str, str] = {}
     compilation: dict[str, JsonValue] = {}
+    overlay: dict[Lever, dict[str, JsonValue]] = {}  # tables and patches that you run with already
     plugin_paths: tuple[str, ...] = ()
     port: int | None = Field(None, ge=1, le=65535)  # None: a free one
 

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
-from contracts import EngineSpec, Frozen, LaunchRecord, Limits
+from agents.tuning.placed import PlacementError
+from agents.tuning.placing import place
+from contracts import EngineSpec, Failure, FailureKind, Frozen, LaunchRecord, Limits
+from engine.placement import Placement
 from engine.running import EngineFailure
 from engine.server import Engine
 from ledger.schema import LaunchFailed, LaunchReady, LaunchStarted, LaunchStopped
@@ -64,7 +67,8 @@ class Arms:
         launch_id = f"L{next(self._count):03d}"
         port = self._port if self._port and not self._up else None  # a twin always takes a free one
         try:
-            engine = Engine.start(spec, launch_id, self._folder, self._limits, port)
+            placement = self._placement(spec)
+            engine = Engine.start(spec, launch_id, self._folder, self._limits, port, placement)
         except EngineFailure as cause:
             self._emit(
                 "launch_failed",
@@ -77,6 +81,15 @@ class Arms:
             LaunchStarted(launch=engine.record, arm=arm, experiment_id=experiment_id, launch_pair=launch_pair),
         )
         return engine
+
+    def _placement(self, spec: EngineSpec) -> Placement:
+        """Tables and patches of this spec, laid out. One that does not fit what is installed is a launch that failed:
+        a verdict on the change, and no fault of the night's. Raises EngineFailure, and OSError for a full disk."""
+        try:
+            return place(spec, self._folder / "artifacts" / "overlays" / spec.id)
+        except PlacementError as problem:
+            refused = Failure(kind=FailureKind.REFUSED_CONFIGURATION, reason=str(problem))
+            raise EngineFailure(refused) from problem
 
     def _fail(self, arm: Arm, engine: Engine, cause: EngineFailure, experiment_id: str | None, seconds: float) -> None:
         engine.stop()

@@ -18,7 +18,12 @@ from agents.tuning.probes import probe_for
 from contracts import EngineSettings, Lever, TryItem
 
 Way = Literal["flag", "env", "compilation", "table", "patch", "person"]
-_BY_LEVER: dict[Lever, Way] = {Lever.ENGINE_FLAG: "flag", Lever.ENVIRONMENT: "env", Lever.COMPILATION: "compilation"}
+_BY_LEVER: dict[Lever, Way] = {
+    Lever.ENGINE_FLAG: "flag",
+    Lever.ENVIRONMENT: "env",
+    Lever.COMPILATION: "compilation",
+    Lever.SOURCE_PATCH: "patch",
+}
 _OF_TABLES = ("attention_tables", "gemm_tables", "moe_tables", "compile_evidence")
 HEAD = "# For a night file, written by `run_night.py audit`."
 
@@ -27,7 +32,7 @@ def way(finding: Finding) -> Way:
     """flag, env, compilation: a lever of nightgate, so a night can. table, patch: `fix` holds the rows or the diff, to
     be applied by hand. person: `fix` says it in words."""
     if finding.change is not None:
-        return _BY_LEVER[finding.change.lever]
+        return _BY_LEVER.get(finding.change.lever, "table")
     if "\n+++ " in finding.fix:
         return "patch"
     if finding.reader in _OF_TABLES:
@@ -42,6 +47,7 @@ def tries(audit: Audit, dossier: Dossier) -> list[tuple[int, Finding, TryItem]]:
         flags=dossier.spec.flags,
         env=dossier.spec.env,
         compilation=dossier.spec.compilation,
+        overlay=dossier.spec.overlay,
     )
     found: list[tuple[int, Finding, TryItem]] = []
     for rank, finding in enumerate(audit.of("opportunity"), 1):

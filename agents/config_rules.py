@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from accuracy_gate.gsm8k import STYLES
+from agents.research.knobs import Knobs
 from agents.strict_yaml import KeyPath
+from agents.tuning.levers import LEVERS
+from agents.tuning.levers.in_overlay import SECTIONS
 from contracts import EngineSettings, Lever, NightConfig, TryItem
 from judge.void import samples_for
 
@@ -95,6 +98,10 @@ def _engine(engine: EngineSettings) -> Iterator[Problem]:
     for name, value in engine.compilation.items():
         if value is None:
             yield ("engine", "compilation", name), "has no value; remove the key to leave the engine's default"
+    for lever, section in engine.overlay.items():
+        for name, value in section.items():
+            if wrong := overlay_problem(lever, name, value):
+                yield ("engine", "overlay", lever.value, name), wrong
 
 
 def broken_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Problem]:
@@ -107,13 +114,16 @@ def broken_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Probl
         wrong, now = env_problem(item.key), engine.env.get(item.key)
         if item.after is not None and not isinstance(item.after, str):
             yield ("try_first", i, "after"), 'must be text, as environment values are; put it in quotes, e.g. "1"'
+    elif item.lever in SECTIONS:
+        now = engine.overlay.get(item.lever, {}).get(item.key)
+        wrong = overlay_problem(item.lever, item.key, item.after) if item.after is not None else None
     else:
         wrong = None if item.key else "is empty; name a key of vLLM's compilation config"
         now = engine.compilation.get(item.key)
     if wrong:
         yield key, wrong
     elif item.after == now and type(item.after) is type(now):
-        shown = "not set" if now is None else f"{now} already"
+        shown = "not set" if now is None else "that already" if item.lever in SECTIONS else f"{now} already"
         yield ("try_first", i, "after"), f"changes nothing: {item.key} is {shown}"
     if item.probe is not None and item.probe.kind == "log_line":
         try:
@@ -137,6 +147,20 @@ def flag_problem(flag: str) -> str | None:
     if head.startswith("no-"):
         return f"is written {head.removeprefix('no-')}: false"
     return None
+
+
+def overlay_problem(lever: Lever, key: str, value: JsonValue) -> str | None:
+    """What can be said of a table's row or of a patch without the installed files."""
+    actions = LEVERS.get(lever)
+    if actions is None or actions.place is None:
+        held = ", ".join(name for name in SECTIONS if name in LEVERS)
+        return f"cannot be laid over installed files by {lever}; what can is {held}"
+    if value is None:
+        return "has no value; remove the key to leave what is installed"
+    if actions.normalise(key) != key:
+        return f"is written {actions.normalise(key)}"
+    wrong = actions.validate(key, value, Knobs(version="", path=""))
+    return f"cannot be used: {wrong}" if wrong else None
 
 
 def env_problem(name: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from contracts import Change, Experiment, Frozen, Lever, Limit, VerdictWord
+from contracts import Change, Experiment, Frozen, Lever, Limit, VerdictWord, patch_words
 from ledger.clock import seconds_between
 from ledger.view import NightView, Try
 
@@ -14,6 +14,11 @@ LEVER_WORDS = {
     Lever.ENGINE_FLAG: "engine flag",
     Lever.ENVIRONMENT: "environment",
     Lever.COMPILATION: "compilation config",
+    Lever.MOE_TABLE: "vLLM MoE table",
+    Lever.AITER_JSON: "AITER table",
+    Lever.AITER_CSV: "AITER tuned rows",
+    Lever.KERNEL_TABLE: "kernel table",
+    Lever.SOURCE_PATCH: "source patch",
 }
 
 
@@ -93,7 +98,10 @@ def lower_is_better(name: str) -> bool:
 
 def change_words(change: Change) -> str:
     """`enforce-eager: true → default`, without the lever."""
-    before, after = _shown(change.before), _shown(change.after)
+    if change.lever is Lever.SOURCE_PATCH:
+        before, after = (patch_words(value) for value in (change.before, change.after))
+    else:
+        before, after = _shown(change.before), _shown(change.after)
     return clean(f"{change.key}: {before} → {after}")
 
 

@@ -55,7 +55,9 @@ class Knobs(Frozen):
     deprecated: dict[str, Deprecated] = {}  # "device", "kernel-config.ir_op_priority", "compilation-config.x", "VLLM_X"
 
     def of(self, lever: Lever) -> Mapping[str, Knob]:
-        return {Lever.ENGINE_FLAG: self.flags, Lever.ENVIRONMENT: self.env, Lever.COMPILATION: self.compilation}[lever]
+        """The knobs of a lever; {} for a lever that lies in files."""
+        known = {Lever.ENGINE_FLAG: self.flags, Lever.ENVIRONMENT: self.env, Lever.COMPILATION: self.compilation}
+        return known.get(lever, {})
 
 
 def near(name: str, known: Iterable[str]) -> str | None:

@@ -208,7 +208,7 @@ def base_spec(config: NightConfig) -> EngineSpec:
     e = config.engine
     return EngineSpec(
         python=e.python, model=e.model, flags=e.flags, env=e.env, compilation=e.compilation,
-        plugin_paths=e.plugin_paths,
+        overlay=e.overlay, plugin_paths=e.plugin_paths,
     )  # fmt: skip
 
 

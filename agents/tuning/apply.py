@@ -7,6 +7,7 @@ import json
 from pydantic import JsonValue
 
 from agents.tuning.levers import LEVERS
+from agents.tuning.levers.in_overlay import SECTIONS
 from contracts import Change, EngineSpec
 
 _NO_LEVER = ("python", "model", "plugin_paths")  # fields of EngineSpec that no lever may touch
@@ -51,7 +52,8 @@ def difference(a: EngineSpec, b: EngineSpec) -> tuple[Change, ...]:
             )
     found = []
     for lever, actions in LEVERS.items():
-        for key in _outermost({*actions.keys(a), *actions.keys(b)}):
+        keys = {*actions.keys(a), *actions.keys(b)}
+        for key in sorted(keys) if lever in SECTIONS else _outermost(keys):
             before, after = actions.read(a, key), actions.read(b, key)
             if not same(before, after):
                 found.append(Change(lever=lever, key=key, before=before, after=after))
@@ -60,7 +62,7 @@ def difference(a: EngineSpec, b: EngineSpec) -> tuple[Change, ...]:
 
 def _outermost(keys: set[str]) -> list[str]:
     """Sorted, without keys inside another one: where one engine has a value and the other an object, the key of the
-    value stands for both."""
+    value stands for both. Not for keys that name files: a dot in them is a part of the name."""
     return sorted(k for k in keys if not any(k.startswith(other + ".") for other in keys))
 
 

@@ -43,26 +43,23 @@ def overlay_tree(package: Path, replaced: Mapping[str, bytes], folder: Path) -> 
     `package` is the installed folder (.../site-packages/vllm), `replaced` maps paths inside it (with /) to whole
     contents, of files that are there or new ones. The same arguments and the same installed files give the same tree,
     which is then left as it is; what was half made, or made from other files, is made again. 2642 Python files of vLLM
-    0.32: see tests/agents/test_overlay_tree.py. Raises PlacementError.
+    0.32: see tests/agents/test_overlay_tree.py. Raises PlacementError for a new file that lies below an installed file,
+    OSError where the disk is at fault.
     """
     package, folder = package.absolute(), folder.absolute()
-    try:
-        folders = list(_folders(package, "", ()))
-        stamp = _stamp(package, folders, replaced)
-        with contextlib.suppress(OSError):
-            if (folder / STAMP).read_text() == stamp:
-                return folder
-        aside = folder.with_name(f".{folder.name}.new")
-        for old in (aside, folder):  # nobody runs from a tree without the right stamp
-            if old.exists():
-                shutil.rmtree(old)
-        _build(package, folders, replaced, aside / package.name)
-        _link_libraries(package.parent, aside)
-        (aside / STAMP).write_text(stamp)
-        os.rename(aside, folder)
-    except OSError as error:
-        where = error.filename or folder
-        raise PlacementError(f"the overlay of {package} cannot be made ({error.strerror}: {where})") from None
+    folders = list(_folders(package, "", ()))
+    stamp = _stamp(package, folders, replaced)
+    with contextlib.suppress(OSError):
+        if (folder / STAMP).read_text() == stamp:
+            return folder
+    aside = folder.with_name(f".{folder.name}.new")
+    for old in (aside, folder):  # nobody runs from a tree without the right stamp
+        if old.exists():
+            shutil.rmtree(old)
+    _build(package, folders, replaced, aside / package.name)
+    _link_libraries(package.parent, aside)
+    (aside / STAMP).write_text(stamp)
+    os.rename(aside, folder)
     return folder
 
 
@@ -119,7 +116,12 @@ def _build(package: Path, folders: list[_Folder], replaced: Mapping[str, bytes],
             for name in compiled:
                 os.symlink(there / _CACHE / name, here / _CACHE / name)
     for path, content in replaced.items():
-        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (top / path).parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise PlacementError(f"{package.name}/{path} cannot be added: a part of its path is a file") from None
+        if (top / path).is_dir():
+            raise PlacementError(f"{package.name}/{path} cannot be replaced: it is a folder")
         (top / path).write_bytes(content)
 
 

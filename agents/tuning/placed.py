@@ -32,15 +32,13 @@ class Placed(Frozen):
 
 def write_whole(path: Path, content: bytes) -> Path:
     """`content` at `path`, whole or not at all; left alone where it is there already. Placing is done before every
-    launch of a spec, also while another engine of the same spec runs from these files. Raises PlacementError."""
+    launch of a spec, also while another engine of the same spec runs from these files. Raises OSError: a full disk is
+    no fault of the change."""
     with contextlib.suppress(OSError):
         if path.read_bytes() == content:
             return path
     aside = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    except OSError as error:
-        raise PlacementError(f"{path} cannot be written: {error.strerror}; free space there") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside.write_bytes(content)
+    os.replace(aside, path)
     return path

@@ -63,7 +63,7 @@ def look(dossier: Dossier) -> list[Finding]:
 
 
 def _named(dossier: Dossier) -> Iterator[Named]:
-    for lever, actions in LEVERS.items():
+    for lever, actions in ((lever, LEVERS[lever]) for lever in CALLED):
         for key in actions.keys(dossier.spec):
             value = actions.read(dossier.spec, key)
             yield Named(lever, key, value, "tonight's engine configuration", False)
@@ -71,14 +71,15 @@ def _named(dossier: Dossier) -> Iterator[Named]:
                 for inner, held in value.items():
                     yield Named(lever, f"{key}.{inner}", held, "tonight's engine configuration", False)
     for item in dossier.try_first:
-        yield Named(item.lever, item.key, item.after, "the night file's try_first", True)
+        if item.lever in CALLED:
+            yield Named(item.lever, item.key, item.after, "the night file's try_first", True)
     for path in dossier.priors:
         try:
             priors = load_priors(path)
         except PriorError:
             continue  # reader `prior` says so
         for prior in priors:
-            if prior.lever != "none" and prior.key and prior.outcome == "helps" and _meant_for(prior, dossier):
+            if prior.lever in CALLED and prior.key and prior.outcome == "helps" and _meant_for(prior, dossier):
                 yield Named(Lever(prior.lever), prior.key, prior.value, prior.source, True)
 
 
