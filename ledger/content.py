@@ -43,6 +43,7 @@ def content(view: NightView, night: str) -> dict[str, Any]:
         "state": words.state_words(view),
         "stand_in": words.stand_in(view),
         "traps": words.traps(view),
+        "trees_changed": words.trees_changed(view),
         "measured_on": _measured_on(view),
         "before_after": _before_after(view),
         "stock_words": _stock_words(view),
@@ -141,6 +142,8 @@ def _measured_on(view: NightView) -> list[tuple[str, str]]:
     told.append(("Time", words.span(view)))
     software = [f"{'vLLM' if k == 'vllm' else k} {v}" for k, v in sorted(view.versions.items(), key=_vllm_first) if v]
     told.append(("Software", ", ".join(software) or "–"))
+    if trees := words.trees_words(view):
+        told.append(("Installed files", trees))
     return [(label, clean(text)) for label, text in told]
 
 

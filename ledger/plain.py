@@ -89,6 +89,12 @@ def _judged(data: schema.Judged) -> str:
     return f"{data.experiment_id} {v.word.upper()}{ratio}: {v.reason}"
 
 
+def _installed_trees(data: schema.InstalledTrees) -> str | None:
+    if data.identical is None:
+        return None
+    return "installed files: " + ("identical" if data.identical else f"CHANGED: {', '.join(data.changed)}")
+
+
 def _confirmed(data: schema.Confirmed) -> str:
     v = data.verdict
     word = "CONFIRMED" if v.word == VerdictWord.KEEP else "NOT CONFIRMED"
@@ -120,6 +126,7 @@ _SAY: dict[str, Callable[[Any], str | None]] = {
     "researched": _researched,
     "experiment_started": _experiment,
     "judged": _judged,
+    "installed_trees": _installed_trees,
     "confirmed": _confirmed,
     "interrupted": _interrupted,
     "warned": _warned,

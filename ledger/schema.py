@@ -174,6 +174,25 @@ class Confirmed(Frozen):
     gates: tuple[GateResult, ...] = ()
 
 
+class TreeState(Frozen):
+    files: int
+    bytes: int
+    digest: str  # SHA-256 over the sorted paths and their contents' hashes
+
+
+class InstalledTrees(Frozen):
+    """The installed files that a night's levers lie over, before the first engine and after the last."""
+
+    when: Literal["before", "after"]
+    trees: dict[str, TreeState]  # by the name that is imported
+    left_out: str  # what is not looked at
+    path: str  # relative to the night's folder: each file's own hash
+    identical: bool | None = None  # after: to the trees before; None where there is nothing to compare with
+    changed: tuple[str, ...] = ()  # "vllm/envs.py (changed)", the first of them
+    changed_count: int = 0
+    seconds: float
+
+
 class Interrupted(Frozen):
     signal: str
 
@@ -212,6 +231,7 @@ KINDS: dict[str, type[Frozen]] = {
     "kept": Kept,
     "reverted": Reverted,
     "confirmed": Confirmed,
+    "installed_trees": InstalledTrees,
     "interrupted": Interrupted,
     "warned": Warned,
     "night_finished": NightFinished,

@@ -43,6 +43,7 @@ def summary(view: NightView) -> dict[str, Any]:
         "experiments": [_experiment(view, t) for t in view.tries],
         "hypotheses": [h.model_dump(mode="json") | {"id": h.id} for h in view.hypotheses],
         "dropped": list(view.dropped),
+        "installed_trees": _trees(view),
         "time_share": share.shares(),  # fractions of running_s
         "time_s": share.model_dump(mode="json") | {"running": share.running},
         "lost": list(view.lost),
@@ -51,6 +52,20 @@ def summary(view: NightView) -> dict[str, Any]:
         "warnings": list(view.warned),
         "failures": [failure.model_dump(mode="json") for failure in view.failures],
         "ledger_lines": view.lines,
+    }
+
+
+def _trees(view: NightView) -> dict[str, Any] | None:
+    """identical: null where the night did not compare."""
+    before, after = view.trees_before, view.trees_after
+    if before is None:
+        return None
+    return {
+        "before": before.model_dump(mode="json", include={"trees", "left_out", "path"}),
+        "after": after.model_dump(mode="json", include={"trees", "path"}) if after else None,
+        "identical": after.identical if after else None,
+        "changed": list(after.changed) if after else [],
+        "changed_count": after.changed_count if after else 0,
     }
 
 

@@ -77,6 +77,8 @@ class NightView(Frozen):
     incumbent_commit: str | None = None
     kept_ids: tuple[str, ...] = ()  # experiments whose changes make the incumbent, oldest first
     confirmed: schema.Confirmed | None = None
+    trees_before: schema.InstalledTrees | None = None
+    trees_after: schema.InstalledTrees | None = None
     resumed: tuple[schema.NightResumed, ...] = ()
     interrupted: str | None = None  # the signal
     warned: tuple[str, ...] = ()
@@ -324,6 +326,12 @@ def _confirmed(view: NightView, data: schema.Confirmed, at: str) -> NightView:
     return view.but(confirmed=data)
 
 
+def _installed_trees(view: NightView, data: schema.InstalledTrees, at: str) -> NightView:
+    if data.when == "after":
+        return view.but(trees_after=data)
+    return view.but(trees_before=view.trees_before or data)  # of the first start
+
+
 def _interrupted(view: NightView, data: schema.Interrupted, at: str) -> NightView:
     return view.but(interrupted=data.signal)
 
@@ -359,6 +367,7 @@ _STEPS: dict[str, Callable[[NightView, Any, str], NightView]] = {
     "kept": _kept,
     "reverted": _reverted,
     "confirmed": _confirmed,
+    "installed_trees": _installed_trees,
     "interrupted": _interrupted,
     "warned": _warned,
     "night_finished": _finished,

@@ -193,6 +193,32 @@ def traps(view: NightView) -> str | None:
     return f"{len(planted)} planted traps, all refused." if len(planted) > 1 else "1 planted trap, refused."
 
 
+def trees_words(view: NightView) -> str | None:
+    """Are the installed files what they were? None where nobody has looked."""
+    before, after = view.trees_before, view.trees_after
+    if before is None:
+        return None
+    names = ", ".join(f"{name} ({number(tree.files)} files)" for name, tree in before.trees.items()) or "nothing"
+    if after is None or after.identical is None:
+        return f"{names}: not compared, the night did not reach its report" if view.finish else f"{names}: hashed"
+    if after.identical:
+        return f"{names}: identical before and after the night ({after.left_out} left out)"
+    more = f" and {after.changed_count - len(after.changed)} more" if after.changed_count > len(after.changed) else ""
+    return f"CHANGED during the night: {', '.join(after.changed)}{more}"
+
+
+def trees_changed(view: NightView) -> str | None:
+    """The loud line on top of a report, or None."""
+    if view.trees_after is None or view.trees_after.identical is not False:
+        return None
+    count = view.trees_after.changed_count
+    return (
+        f"{count} installed file{'' if count == 1 else 's'} changed during this night, which lays everything over and "
+        "writes nothing there: somebody installed, or an engine compiled into its own folder. What was measured before "
+        "and after that may be two engines."
+    )
+
+
 def span(view: NightView) -> str:
     """From when to when, and how long of it the night really ran."""
     end = view.finished_at or view.last_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from agents import gating
+from agents import gating, watch_trees
 from agents.arms import ArmFailure
 from agents.context import Night
 from agents.pairs import measure_launch_pair, single_run
@@ -117,5 +117,6 @@ def stock_flags(base: EngineSpec) -> dict[str, object]:
 def report(night: Night, progress: Progress) -> Progress:
     """Engines gone, the gate's secret told; the report itself is written by agents/runner.py on every way out."""
     night.arms.down()
+    watch_trees.compare(night, progress.base)
     gating.unseal(night)
     return progress.but(goto="end")

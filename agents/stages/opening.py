@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from agents import gating
+from agents import gating, watch_trees
 from agents.context import Night, NightProblem
 from agents.pairs import measure_launch_pair
 from agents.preflight import memory_for_twins
@@ -49,7 +49,8 @@ def baseline(night: Night, progress: Progress) -> Progress:
     began = time.monotonic()
     rule, base, launch_pair = night.config.judge, progress.base, progress.launch_pair
     if launch_pair == 0:
-        night.arms.up({"A": base}, None, 0)
+        with watch_trees.beside(night, base):
+            night.arms.up({"A": base}, None, 0)
         arms, reason = choose_arms(night)
         progress = progress.but(arms=arms, arms_reason=reason)
     runs = [*progress.runs, *measure_launch_pair(night, base, base, progress.arms, launch_pair, "aa")]

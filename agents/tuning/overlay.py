@@ -1,7 +1,7 @@
 """The night's overlay: a git repository whose HEAD is the incumbent. Keep is a commit, revert an exact restore.
 
-engine.json holds what a night may change of an EngineSpec, one key a line, sorted: a commit's diff is the change. Later
-levers put tables and patches beside it; keep commits them, revert takes them away.
+engine.json holds what a night may change of an EngineSpec, one key a line, sorted: a commit's diff is the change. Rows
+of tables and patches are files of their own beside it (overlay_files.py); keep commits them, revert takes them away.
 
 git is called so that nothing of the user's reaches it: no global or system configuration (commit.gpgsign, hooks,
 ignore files, templates), no GIT_* variables, own identity. --git-dir is always given: an overlay lies inside other
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +22,9 @@ from pydantic import JsonValue, ValidationError
 
 from agents.command import Problem
 from agents.tuning.apply import ScopeError, exactly
+from agents.tuning.levers.in_overlay import SECTIONS
+from agents.tuning.overlay_files import files, overlay_of
+from agents.tuning.placed import write_whole
 from contracts import Change, EngineSpec, Frozen, Lever, Verdict
 
 FILE = "engine.json"
@@ -50,10 +54,10 @@ class Tunable(Frozen):
         """`spec` with this as its tunable part."""
         return EngineSpec(python=spec.python, model=spec.model, **self.model_dump())
 
-    def text(self) -> str:
+    def text(self, without: frozenset[str] = frozenset()) -> str:
         """JSON with one key a line, sorted."""
         parts = []
-        for name, value in self.model_dump(mode="json").items():
+        for name, value in self.model_dump(mode="json", exclude=set(without)).items():
             if isinstance(value, dict):
                 rows = [f"{json.dumps(k)}: {json.dumps(v, sort_keys=True)}" for k, v in sorted(value.items())]
             else:
@@ -151,24 +155,40 @@ class Overlay:
     # --- inside ---
 
     def _at(self, commit: str) -> Tunable:
+        where = f"commit {commit[:12]} in {self.folder}"
         try:
-            return Tunable.model_validate_json(self._git("show", f"{commit}:{FILE}"))
+            tunable = Tunable.model_validate_json(self._git("show", f"{commit}:{FILE}"))
         except ValidationError:
-            where = f"commit {commit[:12]} in {self.folder}"
             raise OverlayError(f"{FILE} of {where} is damaged; start a new night") from None
+        names = self._git("ls-tree", "-r", "-z", "--name-only", commit, "--", *SECTIONS).split("\0")
+        try:
+            held = overlay_of({name: self._blob(f"{commit}:{name}") for name in names if name})
+        except ValueError:
+            raise OverlayError(f"a table or patch of {where} is damaged; start a new night") from None
+        return tunable.model_copy(update={"overlay": held}) if held else tunable
+
+    def _blob(self, name: str) -> bytes:
+        """A file of a commit, byte by byte."""
+        done = self._run_bytes("cat-file", "blob", name)
+        if done.returncode != 0:
+            raise OverlayError(f"git cat-file failed in {self.folder}: {name} cannot be read")
+        return done.stdout
 
     def _head(self) -> str | None:
         done = self._run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         return done.stdout.strip() if done.returncode == 0 else None
 
     def _write(self, tunable: Tunable) -> None:
-        """Whole or not at all."""
-        temporary = self.folder / f".{FILE}.new"
+        """Each file whole or not at all; all of them together are whole once they are committed."""
+        wanted = files(tunable.overlay) | {FILE: tunable.text(without=frozenset({"overlay"})).encode()}
         try:
-            temporary.write_text(tunable.text(), encoding="utf-8")
-            os.replace(temporary, self.folder / FILE)
+            for section in SECTIONS:
+                if (self.folder / section).exists():
+                    shutil.rmtree(self.folder / section)
+            for name, content in wanted.items():
+                write_whole(self.folder / name, content)
         except OSError as error:
-            raise OverlayError(f"{self.folder}/{FILE} cannot be written: {error.strerror}; free space there") from None
+            raise OverlayError(f"{error.filename} cannot be written: {error.strerror}; free space there") from None
 
     def _commit(self, subject: str, body: str) -> str:
         self._unlock()
@@ -195,6 +215,11 @@ class Overlay:
         return done.stdout
 
     def _run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        done = self._run_bytes(*arguments, stdin=stdin.encode("utf-8", "backslashreplace"))
+        said = (part.decode("utf-8", "backslashreplace") for part in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(done.args, done.returncode, *said)
+
+    def _run_bytes(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         where = [f"--git-dir={self.folder / '.git'}", f"--work-tree={self.folder}"]
         settings = [
             "commit.gpgsign=false",
@@ -225,9 +250,6 @@ class Overlay:
                 ["git", *where, *(part for s in settings for part in ("-c", s)), *arguments],
                 input=stdin,
                 capture_output=True,
-                text=True,
-                encoding="utf-8",
-                errors="backslashreplace",
                 cwd=self.folder,
                 env=environment,
                 timeout=60,
