@@ -114,6 +114,12 @@ def dump_resolved(config: NightConfig) -> str:
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
+        def represent_str(self, data: str) -> yaml.ScalarNode:
+            """A patch as the lines that it is, where YAML can hold them so."""
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+    Plain.add_representer(str, Plain.represent_str)
+
     head = "# The night as resolved: every key, every path absolute. docs/configuration.md says what each means.\n"
     data = config.model_dump(mode="json")
     text: str = yaml.dump(data, Dumper=Plain, sort_keys=False, allow_unicode=True, width=110)

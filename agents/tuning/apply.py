@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from agents.tuning.levers import LEVERS
 from agents.tuning.levers.in_overlay import SECTIONS
-from contracts import Change, EngineSpec
+from contracts import Change, EngineSpec, patch_words
 
 _NO_LEVER = ("python", "model", "plugin_paths")  # fields of EngineSpec that no lever may touch
 
@@ -30,7 +30,7 @@ def apply(spec: EngineSpec, change: Change) -> EngineSpec:
         raise ScopeError(f"write the key {change.key!r} as {lever.normalise(change.key)!r}")
     held = lever.read(spec, change.key)
     if not same(held, change.before):
-        raise ScopeError(f"{change}: the engine has {_show(held)}, not {_show(change.before)}; propose it afresh")
+        raise ScopeError(f"{change}: the engine has {shown(held)}, not {shown(change.before)}; propose it afresh")
     if same(change.before, change.after):
         raise ScopeError(f"{change}: it changes nothing")
     try:
@@ -95,5 +95,8 @@ def _parts(change: Change) -> tuple[Change, ...]:
         raise ScopeError(f"{change}: {error}") from None
 
 
-def _show(value: JsonValue) -> str:
+def shown(value: JsonValue) -> str:
+    """A value in a message of one line; a patch in a few words."""
+    if isinstance(value, str) and "\n" in value:
+        return patch_words(value)
     return "nothing set" if value is None else json.dumps(value)

@@ -27,10 +27,10 @@ print("nightgate-answer:" + json.dumps(found))
 
 
 @lru_cache(maxsize=64)
-def package_folder(python: str, name: str) -> Path | None:
-    """The folder that `import name` reads in a bare interpreter, or None where there is none. The answer is kept for
-    the life of this process. Raises PlacementError where the interpreter does not answer."""
-    answer = ask(python, QUESTION, (name,)).splitlines()
+def package_folder(python: str, name: str, before: tuple[str, ...] = ()) -> Path | None:
+    """The folder that `import name` reads in an interpreter with nothing but `before` on its PYTHONPATH, or None where
+    there is none. The answer is kept for the life of this process. Raises PlacementError where it does not answer."""
+    answer = ask(python, QUESTION, (name,), python_path=before).splitlines()
     told = [line.removeprefix("nightgate-answer:") for line in answer if line.startswith("nightgate-answer:")]
     if not told:
         raise PlacementError(f"{python} does not say where {name} is: set engine.python to a Python that answers")
@@ -46,10 +46,17 @@ def need_package(python: str, name: str) -> Path:
     return folder
 
 
-def ask(python: str, question: str, arguments: tuple[str, ...] = (), stdin: bytes = b"") -> str:
+def ask(
+    python: str,
+    question: str,
+    arguments: tuple[str, ...] = (),
+    stdin: bytes = b"",
+    python_path: tuple[str, ...] = (),
+) -> str:
     """What `question` prints in this interpreter, started in an empty folder and without our variables; "" where it
     failed. Raises PlacementError where it cannot be run at all."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    environment |= {"PYTHONPATH": ":".join(python_path)} if python_path else {}
     with tempfile.TemporaryDirectory(prefix="nightgate-ask-") as neutral:
         try:
             done = subprocess.run(

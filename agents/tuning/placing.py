@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agents.tuning.levers import LEVERS
 from agents.tuning.overlay_tree import overlay_tree
-from agents.tuning.packages import need_package
+from agents.tuning.packages import need_package, package_folder
 from agents.tuning.patching import patched, syntax_problem
 from agents.tuning.placed import Placed, PlacementError
 from contracts import EngineSpec, Lever
@@ -72,7 +72,13 @@ def _tree(name: str, python: str, parts: Parts, folder: Path) -> Path:
     wrong = syntax_problem(python, {f"{name}/{path}": content for path, content in files.items()})
     if wrong:
         raise PlacementError(f"a patched file is no Python any more: {wrong}; correct the patch")
-    return overlay_tree(package, files, folder)
+    tree = overlay_tree(package, files, folder)
+    found = package_folder(python, name, (str(tree),))
+    if found != tree / name:  # an editable installation may bring a finder of its own that goes first
+        raise PlacementError(
+            f"{python} finds {name} at {found} in spite of PYTHONPATH: install it as a wheel there, not editable"
+        )
+    return tree
 
 
 def _files(name: str, parts: Parts) -> Mapping[str, bytes]:

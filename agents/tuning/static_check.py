@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from agents.research.knobs import Knobs
-from agents.tuning.apply import same
+from agents.tuning.apply import same, shown
 from agents.tuning.levers import LEVERS
 from contracts import Change, EngineSpec, Lever
 
@@ -29,9 +29,9 @@ def static_check(
         return fault
     held = lever.read(spec, change.key)
     if same(held, change.after):
-        return f"the engine already has {change.key} {'at its default' if held is None else f'= {held!r}'}"
+        return f"the engine already has {change.key} {'at its default' if held is None else f'= {shown(held)}'}"
     if not same(held, change.before):
-        return f"the engine has {change.key} = {held!r} now, not {change.before!r}"
+        return f"the engine has {change.key} = {shown(held)} now, not {shown(change.before)}"
     knob = knobs.of(change.lever).get(change.key)
     plain = knob is not None and knob.default_known and not knob.optional
     if held is None and knob is not None and plain and same(change.after, knob.default):

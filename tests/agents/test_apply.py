@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from agents.tuning.apply import ScopeError, apply, difference, exactly
 from agents.tuning.levers import LEVERS
@@ -31,6 +32,13 @@ specs = st.builds(
     flags=st.dictionaries(names, values, max_size=4),
     env=st.dictionaries(st.sampled_from(["A", "a", "B_C"]), texts, max_size=3),
     compilation=st.dictionaries(keys, st.one_of(values, st.dictionaries(keys, scalars, max_size=2)), max_size=3),
+    overlay=st.dictionaries(
+        st.just(Lever.SOURCE_PATCH),
+        st.dictionaries(
+            st.sampled_from(["vllm/x", "vllm/x.y", "vllm/x.y.z", "aiter/x"]), texts, min_size=1, max_size=3
+        ),
+        max_size=1,
+    ),
 )
 
 
@@ -121,3 +129,21 @@ def test_a_nested_key_below_a_value_is_no_single_change() -> None:
     a = spec(compilation={"mode": 3})
     with pytest.raises(ScopeError):
         apply(a, Change(lever=Lever.COMPILATION, key="mode.deep", after=1))
+
+
+def test_a_dot_in_a_files_name_is_no_nesting() -> None:
+    """vllm/skip and vllm/skip.copy are two patches, and so are two rows of tables whose names begin alike."""
+    held: dict[str, JsonValue] = {"vllm/skip": "a", "vllm/skip.copy": "b"}
+    a, b = spec(), spec(overlay={Lever.SOURCE_PATCH: held})
+    assert [c.key for c in difference(a, b)] == ["vllm/skip", "vllm/skip.copy"]
+    one = spec(overlay={Lever.SOURCE_PATCH: {"vllm/skip": "a"}})
+    exactly(one, b, Change(lever=Lever.SOURCE_PATCH, key="vllm/skip.copy", after="b"))
+    with pytest.raises(ScopeError, match="they also differ in source_patch: vllm/skip:"):
+        exactly(a, b, Change(lever=Lever.SOURCE_PATCH, key="vllm/skip.copy", after="b"))
+
+
+def test_a_patch_and_a_flag_are_two_changes() -> None:
+    patch = Change(lever=Lever.SOURCE_PATCH, key="vllm/x", after="a")
+    b = apply(apply(spec(), patch), Change(lever=Lever.ENGINE_FLAG, key="dtype", after="half"))
+    with pytest.raises(ScopeError, match="they also differ in engine_flag: dtype"):
+        exactly(spec(), b, patch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import yaml
 
 from agents.config import dump_resolved, engine_python, load_night
 from agents.config_words import every_key
+from agents.stages.opening import base_spec
 from agents.strict_yaml import show_path
-from contracts import NightConfig
+from contracts import Lever, NightConfig
 from tests.agents.night_files import CHECKOUT, FIRST_NIGHT, checkout, good, night, refused
 
 __all__ = ["checkout"]  # a fixture
@@ -74,6 +76,62 @@ def test_the_dump_reads_back_to_the_same_night(checkout: Path, tmp_path_factory:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "night.yaml"
     elsewhere.write_text(dump_resolved(config), encoding="utf-8")
     assert load_night(elsewhere) == config
+
+
+PATCH = """\
+try_first:
+  - lever: source_patch
+    key: vllm/limit
+    why: four was a guess
+    after: |
+      --- a/vllm/limits.py
+      +++ b/vllm/limits.py
+      @@ -1,3 +1,3 @@
+       # What may run at a time.
+
+      -LIMIT = 4
+      +LIMIT = 8
+"""
+
+
+def test_a_patch_is_text_in_the_night_file(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    config = load_night(night(checkout, good(checkout) + PATCH))
+    (item,) = config.try_first
+    assert item.lever is Lever.SOURCE_PATCH and str(item.after).endswith(" time.\n\n-LIMIT = 4\n+LIMIT = 8\n")
+    resolved = tmp_path_factory.mktemp("elsewhere") / "night.yaml"
+    resolved.write_text(dump_resolved(config), encoding="utf-8")
+    assert "\n    -LIMIT = 4\n" in resolved.read_text()  # as a person would write it
+    assert load_night(resolved) == config
+
+
+def test_tables_and_patches_that_run_already(checkout: Path) -> None:
+    diff = json.dumps(yaml.safe_load(PATCH)["try_first"][0]["after"])
+    text = good(checkout, flags=f"overlay: {{source_patch: {{vllm/limit: {diff}}}}}")
+    config = load_night(night(checkout, text))
+    assert base_spec(config).overlay == config.engine.overlay
+    assert list(config.engine.overlay[Lever.SOURCE_PATCH]) == ["vllm/limit"]
+    (told,) = refused(night(checkout, text + PATCH))
+    assert told == "x.yaml:20: try_first[0].after changes nothing: vllm/limit is that already"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("overlay: {source_patch: {vllm: x}}", "engine.overlay.source_patch.vllm cannot be used: 'vllm' must be <dist"),
+        ("overlay: {source_patch: {vllm/x: x}}", "cannot be used: patch vllm/x changes no file"),
+        ("overlay: {source_patch: {vllm/x: }}", "has no value; remove the key to leave what is installed"),
+        ("overlay: {environment: {A: x}}", "cannot be laid over installed files by environment; what can is"),
+        ("overlay: {source_pach: {vllm/x: x}}", "did you mean source_patch?"),
+    ],
+)
+def test_overlays_that_cannot_be_used(checkout: Path, line: str, says: str) -> None:
+    (told,) = refused(night(checkout, good(checkout, flags=line)))
+    assert says in told
+
+
+def test_a_patch_to_try_that_cannot_be_used(checkout: Path) -> None:
+    (told,) = refused(night(checkout, good(checkout) + PATCH.replace("+++ b/vllm", "+++ b/aiter")))
+    assert "try_first[0].key cannot be used: patch vllm/limit touches b/aiter/limits.py, which is not in vllm" in told
 
 
 def test_the_embedded_night_is_good_and_starts_badly_set_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,11 @@ import pytest
 
 from agents.tuning.apply import apply
 from agents.tuning.overlay import FILE, Overlay, OverlayError, Tunable
-from contracts import Change, Lever, Verdict, VerdictWord
+from agents.tuning.overlay_files import files as overlay_files
+from agents.tuning.overlay_files import overlay_of
+from contracts import Change, EngineSpec, Lever, Verdict, VerdictWord
 from tests.agents.examples import spec
+from tests.agents.test_source_patch import LIMIT
 
 BASE = spec(flags={"max-num-seqs": 4, "enforce-eager": True}, env={"OMP_NUM_THREADS": "2"}, plugin_paths=("/plugin",))
 SEQS = Change(lever=Lever.ENGINE_FLAG, key="max-num-seqs", before=4, after=16)
@@ -198,3 +201,87 @@ def test_a_deleted_overlay_is_not_blamed_on_git(overlay: Overlay) -> None:
     shutil.rmtree(overlay.folder)
     with pytest.raises(OverlayError, match="is gone, and with it the changes that were kept: restore it"):
         overlay.revert()
+
+
+# --- tables and patches are files of their own ---
+
+ROW = "gemm/gfx950-GEMM-A16W16.json#M_LEQ_64"
+TILES = {"BLOCK_SIZE_M": 64, "num_warps": 4, "waves_per_eu": 0.5}
+
+
+def with_row(engine: EngineSpec, value: object) -> EngineSpec:
+    return engine.model_copy(update={"overlay": {**engine.overlay, Lever.AITER_JSON: {ROW: value}}})
+
+
+def test_a_kept_patch_is_a_file_that_git_can_apply(overlay: Overlay) -> None:
+    change = Change(lever=Lever.SOURCE_PATCH, key="toy/limit", after=LIMIT)
+    patched = apply(BASE, change)
+    commit = overlay.keep(patched, change, KEEP)
+    assert (overlay.folder / "source_patch/toy/limit.patch").read_text() == LIMIT
+    assert git(overlay.folder, "show", "--format=%s", "--name-only", commit).split("\n", 1) == [
+        "keep: source_patch: toy/limit: not patched -> toy/limits.py +1/-1", "\nsource_patch/toy/limit.patch\n",
+    ]  # fmt: skip
+    assert overlay.current().onto(BASE) == patched
+    assert overlay.keep(patched, change, KEEP) == commit  # twice is once
+    back = Change(lever=Lever.SOURCE_PATCH, key="toy/limit", before=LIMIT)
+    overlay.keep(apply(patched, back), back, KEEP)
+    assert overlay.current().onto(BASE) == BASE and not (overlay.folder / "source_patch").exists()
+    assert [s.tunable.onto(BASE) == patched for s in overlay.stacks()] == [False, True, False]
+
+
+def test_tables_of_the_night_file_are_in_the_first_commit(tmp_path: Path) -> None:
+    base = with_row(spec(), TILES)
+    overlay = Overlay.create(tmp_path / "overlay", base)
+    path = f"aiter_json/{ROW}.json"
+    assert git(overlay.folder, "ls-files").splitlines() == [path, FILE]
+    assert "overlay" not in (overlay.folder / FILE).read_text()
+    assert Overlay.create(tmp_path / "overlay", base).current().onto(base) == base
+    with pytest.raises(OverlayError, match="began with another engine configuration"):
+        Overlay.create(tmp_path / "overlay", with_row(spec(), {**TILES, "num_warps": 8}))
+    (overlay.folder / path).write_text("{}")
+    (overlay.folder / "aiter_json" / "more.json").write_text("1")
+    overlay.revert()
+    assert overlay.current().onto(base) == base and overlay_of(read(overlay.folder)) == base.overlay
+    assert not (overlay.folder / "aiter_json" / "more.json").exists()
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files(folder)}
+
+
+def test_a_damaged_table_is_said(tmp_path: Path) -> None:
+    overlay = Overlay.create(tmp_path / "overlay", with_row(spec(), TILES))
+    (overlay.folder / f"aiter_json/{ROW}.json").write_text('{"BLOCK')
+    git(overlay.folder, "-c", "user.name=x", "-c", "user.email=x", "commit", "--all", "--quiet", "-m", "x")
+    with pytest.raises(OverlayError, match="a table or patch of commit .* is damaged"):
+        overlay.current()
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["a", "a/b", "a.json", "a.json/b", "a.patch/b", "a//b", "../../etc", "./x", ".git/config", ".GIT/x", "/abs", "x/",
+     "%", "%41", "a b#c", "a:b", "a\\b", "ü", "a\nb", "E=8,N=128,device_name=AMD_Instinct_MI355X.json#64"],
+)  # fmt: skip
+def test_every_key_has_a_path_of_its_own(key: str, tmp_path: Path) -> None:
+    """All of them at once, too: no file stands in the way of another's folder."""
+    odd = ["a", "a/b", "a.json", "a.json/b", "a.patch/b", "a//b", "%", "%41", "A"]
+    held = {Lever.AITER_JSON: {k: {"row": k} for k in {key, *odd}}}
+    paths = overlay_files(held)
+    assert overlay_of(paths) == held
+    assert all(".." not in path.split("/") and not path.startswith("/") for path in paths)
+    base = spec(overlay=held)
+    overlay = Overlay.create(tmp_path / "overlay", base)
+    assert overlay.current().onto(base) == base
+
+
+@pytest.mark.parametrize("text", ["a\r\nb\r\n", "no end", "", "\n\n", "\u2028 \x0c", "ü\n"])
+def test_a_patch_comes_back_byte_by_byte(tmp_path: Path, text: str) -> None:
+    base = spec(overlay={Lever.SOURCE_PATCH: {"toy/x": text}})
+    assert Overlay.create(tmp_path / "overlay", base).current().onto(base) == base
+
+
+@pytest.mark.parametrize("value", [1, 1.0, "1", True, [1, {"a": None}], {}, [], "text\n", {"b": 1, "a": 2}])
+def test_values_come_back_as_they_were(tmp_path: Path, value: object) -> None:
+    base = with_row(spec(), value)
+    held = Overlay.create(tmp_path / "overlay", base).current().overlay[Lever.AITER_JSON][ROW]
+    assert held == value and type(held) is type(value)

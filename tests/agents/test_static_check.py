@@ -7,6 +7,7 @@ from typing import Any
 from agents.tuning.static_check import static_check
 from contracts import Change, Lever
 from tests.agents.examples import KNOBS, spec
+from tests.agents.test_source_patch import ADDED, LIMIT
 
 
 def flag(key: str, before: Any = None, after: Any = None) -> Change:
@@ -29,3 +30,13 @@ def test_each_fault_has_its_line() -> None:
     assert "refused before" in str(static_check(good, engine, KNOBS, refused={good.id}))
     assert "not allowed" in str(static_check(good, engine, KNOBS, allowed={Lever.ENVIRONMENT}))
     assert "write the key as 'max-num-seqs'" in str(static_check(flag("max_num_seqs", 4, 16), engine, KNOBS))
+
+
+def test_a_patch_is_checked_and_told_in_a_few_words() -> None:
+    good = Change(lever=Lever.SOURCE_PATCH, key="toy/x", after=LIMIT)
+    bare, patched = spec(), spec(overlay={Lever.SOURCE_PATCH: {"toy/x": LIMIT}})
+    assert static_check(good, bare, KNOBS) is None
+    assert static_check(good, patched, KNOBS) == "the engine already has toy/x = toy/limits.py +1/-1"
+    other = good.model_copy(update={"after": ADDED})
+    assert static_check(other, patched, KNOBS) == "the engine has toy/x = toy/limits.py +1/-1 now, not nothing set"
+    assert "changes no file" in str(static_check(good.model_copy(update={"after": "x"}), bare, KNOBS))
