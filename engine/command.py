@@ -59,7 +59,8 @@ def environment(
     shims: tuple[Path, ...] = (),
     placement: Placement = NOTHING,
 ) -> dict[str, str]:
-    """The engine's environment; spec.env wins over all.
+    """The engine's environment. spec.env wins over all but the placement, which takes a variable of spec's over only
+    where it carries on what that named.
 
     `cache_dir` holds this spec's compile caches and no other's. `shims` are folders that the engine's distribution
     needs on its path (engine/interpreter.py). `placement` is what spec.overlay became.
@@ -82,4 +83,4 @@ def environment(
     }
     if path := [*placement.python_path, *map(str, shims), *spec.plugin_paths]:
         env["PYTHONPATH"] = ":".join(path)
-    return env | placement.env | spec.env
+    return env | spec.env | placement.env

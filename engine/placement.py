@@ -8,7 +8,7 @@ from contracts import Frozen
 class Placement(Frozen):
     """Made from an EngineSpec's overlay before its launch (agents/tuning/placing.py); the same spec gives the same."""
 
-    env: dict[str, str] = {}  # below the spec's own variables
+    env: dict[str, str] = {}  # a variable of the spec's own is here only where its value was taken up
     python_path: tuple[str, ...] = ()  # folders before everything else on the engine's PYTHONPATH, in this order
 
 

@@ -27,6 +27,7 @@ class Placed(Frozen):
     files: dict[str, dict[str, bytes]] = {}  # distribution -> path -> the whole new content, of a known or a new file
     patches: dict[str, tuple[tuple[str, str], ...]] = {}  # distribution -> (name, unified diff), in this order
     env: dict[str, str] = {}
+    replaces: tuple[str, ...] = ()  # of env: variables of the engine's own that this lever read, and carries on
     python_path: tuple[str, ...] = ()  # folders of the lever's own to put before everything else
 
 

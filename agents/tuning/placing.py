@@ -6,6 +6,7 @@ one tree: first the files that are replaced whole, then the patches, in the orde
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def place(spec: EngineSpec, folder: Path) -> Placement:
     """Lays spec.overlay out under `folder`, which is this spec's own, and says how a launch finds it. Done before every
     launch: the same spec and the same installed files give the same folder, and what is there already is left alone.
     About 0.2 s where nothing is to be made, 1 s for a new tree of vLLM. Raises PlacementError."""
-    folder = folder.absolute()
+    folder = Path(os.path.abspath(folder))  # without "..", as Python has the folders of its path
     parts = [(lever, _place(lever, spec, folder)) for lever in sorted(spec.overlay) if spec.overlay[lever]]
     if not parts:
         return NOTHING
@@ -47,7 +48,7 @@ def _place(lever: Lever, spec: EngineSpec, folder: Path) -> Placed:
     if actions is None or actions.place is None:
         raise PlacementError(f"lever {lever} lays nothing over installed files: take it out of the overlay")
     entries = {key: value for key, value in spec.overlay[lever].items() if value is not None}
-    return actions.place(entries, spec.python, folder / lever.value)
+    return actions.place(entries, spec.python, folder / lever.value, spec.env)
 
 
 def _environment(spec: EngineSpec, parts: Parts) -> dict[str, str]:
@@ -56,7 +57,7 @@ def _environment(spec: EngineSpec, parts: Parts) -> dict[str, str]:
     found: dict[str, str] = {}
     for lever, part in parts:
         for name, value in part.env.items():
-            if name in owner:
+            if name in owner and not (name in part.replaces and name not in found):
                 raise PlacementError(f"{name} is set by {owner[name]} and by lever {lever}: take one of them out")
             owner[name], found[name] = f"lever {lever}", value
     return found

@@ -34,7 +34,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[Lever, Placed], None]
     """Puts a stand-in in a lever's place, which lays out what the test says."""
 
     def put(lever: Lever, placed: Placed) -> None:
-        actions = replace(LEVERS[Lever.SOURCE_PATCH], place=lambda entries, python, folder: placed)
+        actions = replace(LEVERS[Lever.SOURCE_PATCH], place=lambda entries, python, folder, env: placed)
         monkeypatch.setitem(LEVERS, lever, actions)
 
     return put
@@ -112,6 +112,18 @@ def test_a_variable_has_one_master(toy: Toy, tmp_path: Path, stand_in: Callable[
     own = spec(toy, aiter_json={"x": 1}).model_copy(update={"env": {"FOLDER": "/mine"}})
     with pytest.raises(PlacementError, match="FOLDER is set by the engine's env and by lever aiter_json: take one of"):
         place(own, tmp_path / "overlay")
+
+
+def test_a_variable_may_be_carried_on(toy: Toy, tmp_path: Path, stand_in: Callable[[Lever, Placed], None]) -> None:
+    """A lever that read what the engine's own variable names, and has it in what it writes, says so."""
+    stand_in(Lever.AITER_CSV, Placed(env={"FOLDER": "/b"}, replaces=("FOLDER",)))
+    own = spec(toy, aiter_csv={"x": 1}).model_copy(update={"env": {"FOLDER": "/mine"}})
+    placement = place(own, tmp_path / "overlay")
+    assert placement.env == {"FOLDER": "/b"}
+    assert environment(own, tmp_path, {}, (), placement)["FOLDER"] == "/b"
+    stand_in(Lever.AITER_JSON, Placed(env={"FOLDER": "/c"}, replaces=("FOLDER",)))
+    with pytest.raises(PlacementError, match="FOLDER is set by lever aiter_csv and by lever aiter_json"):
+        place(own.model_copy(update={"overlay": {**own.overlay, Lever.AITER_JSON: {"y": 1}}}), tmp_path / "overlay")
 
 
 def test_a_file_has_one_master(toy: Toy, tmp_path: Path, stand_in: Callable[[Lever, Placed], None]) -> None:

@@ -217,6 +217,8 @@ def test_a_patch_is_shown_in_a_few_words() -> None:
 
 
 def test_patches_are_placed_by_distribution_in_key_order(tmp_path: Path) -> None:
-    placed = place({"toy/b": FLOOR, "toy/a": LIMIT, "other/c": LIMIT.replace("toy/", "other/")}, "/python", tmp_path)
+    placed = place(
+        {"toy/b": FLOOR, "toy/a": LIMIT, "other/c": LIMIT.replace("toy/", "other/")}, "/python", tmp_path, {}
+    )
     assert [name for name, _ in placed.patches["toy"]] == ["a", "b"]
     assert [name for name, _ in placed.patches["other"]] == ["c"]

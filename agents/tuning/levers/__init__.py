@@ -23,8 +23,9 @@ class LeverActions:
     write: Callable[[EngineSpec, str, JsonValue], EngineSpec]  # None: take it out
     validate: Callable[[str, JsonValue, Knobs], str | None]  # one line on what is wrong, or None
     # Of a lever whose values lie in files: (its section of spec.overlay, the engine's interpreter, a folder of its own
-    # that the launch keeps) -> what it lays over the installed files. Raises PlacementError.
-    place: Callable[[Mapping[str, JsonValue], str, Path], Placed] | None = None
+    # that the launch keeps, the engine's own variables) -> what it lays over the installed files. Raises
+    # PlacementError.
+    place: Callable[[Mapping[str, JsonValue], str, Path, Mapping[str, str]], Placed] | None = None
 
 
 def _of(module: object) -> LeverActions:

@@ -47,7 +47,7 @@ def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
     return None
 
 
-def place(entries: Mapping[str, JsonValue], python: str, folder: Path) -> Placed:
+def place(entries: Mapping[str, JsonValue], python: str, folder: Path, env: Mapping[str, str]) -> Placed:
     """The patches by distribution; they are applied where all levers' files are known (agents/tuning/placing.py).
     Raises PlacementError for an entry that is no patch."""
     found: dict[str, tuple[tuple[str, str], ...]] = {}
