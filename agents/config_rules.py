@@ -154,7 +154,7 @@ def overlay_problem(lever: Lever, key: str, value: JsonValue) -> str | None:
     actions = LEVERS.get(lever)
     if actions is None or actions.place is None:
         held = ", ".join(name for name in SECTIONS if name in LEVERS)
-        return f"cannot be laid over installed files by {lever}; what can is {held}"
+        return f"cannot be laid over installed files by {lever}; levers that can: {held}"
     if value is None:
         return "has no value; remove the key to leave what is installed"
     if actions.normalise(key) != key:

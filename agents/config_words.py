@@ -40,7 +40,7 @@ BOUNDS = {
 def in_words(error: ErrorDetails, root: type[BaseModel], hidden: int = 0) -> str:
     """One problem, without file and line. The first `hidden` parts of the key's path are left out of the text (they
     are not in the file that a workload came from)."""
-    path: KeyPath = tuple(error["loc"])
+    path: KeyPath = tuple(part for part in error["loc"] if part != "[key]")  # pydantic's mark of a key that is wrong
     key = show_path(path[hidden:])
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "extra_forbidden":

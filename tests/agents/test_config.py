@@ -111,7 +111,7 @@ def test_tables_and_patches_that_run_already(checkout: Path) -> None:
     assert base_spec(config).overlay == config.engine.overlay
     assert list(config.engine.overlay[Lever.SOURCE_PATCH]) == ["vllm/limit"]
     (told,) = refused(night(checkout, text + PATCH))
-    assert told == "x.yaml:20: try_first[0].after changes nothing: vllm/limit is that already"
+    assert told == "x.yaml:17: try_first[0].after changes nothing: vllm/limit is that already"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_tables_and_patches_that_run_already(checkout: Path) -> None:
         ("overlay: {source_patch: {vllm: x}}", "engine.overlay.source_patch.vllm cannot be used: 'vllm' must be <dist"),
         ("overlay: {source_patch: {vllm/x: x}}", "cannot be used: patch vllm/x changes no file"),
         ("overlay: {source_patch: {vllm/x: }}", "has no value; remove the key to leave what is installed"),
-        ("overlay: {environment: {A: x}}", "cannot be laid over installed files by environment; what can is"),
+        ("overlay: {environment: {A: x}}", "cannot be laid over installed files by environment; levers that can: "),
         ("overlay: {source_pach: {vllm/x: x}}", "did you mean source_patch?"),
     ],
 )
