@@ -331,6 +331,8 @@ class JudgeRule(Frozen):
     max_tries: int = Field(20, ge=1)
     confirm_launch_pairs: int = Field(3, ge=2)
     foreign_cpu_share: float = Field(0.25, ge=0, le=1)  # see judge/void.py; 1 allows any
+    slowed_share: float = Field(0.1, ge=0, le=1)  # of a window slowed by heat, see judge/void.py; 1 allows any
+    clock_drop: float = Field(0.15, ge=0, le=1)  # of one arm's clock against the other's; 1 allows any
 
 
 class SumsRule(Frozen):
@@ -369,6 +371,13 @@ class Limits(Frozen):
     disk_free_bytes: int = 1 << 30
 
 
+class CardRule(Frozen):
+    """What to do when somebody else is on the card, at the start and before each launch."""
+
+    when_busy: Literal["refuse", "wait"] = "refuse"
+    wait_minutes: float = Field(60, gt=0)  # the longest wait; it counts towards the night's minutes
+
+
 class TryItem(Frozen):  # a hypothesis written by hand in the night file
     lever: Lever
     key: str
@@ -400,6 +409,7 @@ class NightConfig(Frozen):
     engine: EngineSettings
     workload: Workload
     arms: Literal["auto", "twin", "alternate"] = "auto"
+    card: CardRule = CardRule()
     judge: JudgeRule = JudgeRule()
     gate: GateRule = GateRule()
     limits: Limits = Limits()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
+from agents.card_guard import CardGuard
 from agents.tuning.placed import PlacementError
 from agents.tuning.placing import place
 from contracts import EngineSpec, Failure, FailureKind, Frozen, LaunchRecord, Limits
@@ -31,23 +32,32 @@ class ArmFailure(Exception):
 
 
 class Arms:
-    def __init__(self, folder: Path, limits: Limits, port: int | None, emit: Callable[[str, Frozen], None]) -> None:
-        self._folder, self._limits, self._port, self._emit = folder, limits, port, emit
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits,
+        port: int | None,
+        emit: Callable[[str, Frozen], None],
+        guard: CardGuard,
+    ) -> None:
+        self._folder, self._limits, self._port, self._emit, self._guard = folder, limits, port, emit, guard
         self._up: dict[Arm, Engine] = {}
         self._records: dict[str, LaunchRecord] = {}  # spec id -> its latest ready launch
         self._count = itertools.count(_launches_so_far(folder))
 
     def up(self, wanted: dict[Arm, EngineSpec], experiment_id: str | None, launch_pair: int) -> dict[Arm, Engine]:
         """The engines asked for, up and ours; those already up with the same spec are used as they are, others are
-        started together. Raises ArmFailure; what was started beside a failed one stays up."""
+        started together. Raises ArmFailure; what was started beside a failed one stays up. Raises CardBusy before
+        anything is started."""
+        missing = [arm for arm, spec in wanted.items() if not self.is_up(arm, spec)]
+        if missing:
+            self.down(*missing)
+            self._guard.before_launch(self.pids())
         waiting: dict[Arm, tuple[Engine, float]] = {}
         failed: ArmFailure | None = None
-        for arm, spec in wanted.items():
-            if self.is_up(arm, spec):
-                continue
-            self.down(arm)
+        for arm in missing:
             try:
-                waiting[arm] = (self._start(arm, spec, experiment_id, launch_pair), time.monotonic())
+                waiting[arm] = (self._start(arm, wanted[arm], experiment_id, launch_pair), time.monotonic())
             except EngineFailure as cause:
                 failed = failed or ArmFailure(arm, cause)
         for arm, (engine, began) in waiting.items():
@@ -103,6 +113,7 @@ class Arms:
                 seconds=seconds,
             ),
         )
+        self._settle()
 
     def failed(self, arm: Arm, cause: EngineFailure, experiment_id: str | None) -> ArmFailure:
         """An engine that was up broke under load: end it, record why, and say which arm it was."""
@@ -113,15 +124,27 @@ class Arms:
 
     def down(self, *arms: Arm) -> None:
         """End these engines (all when none is named) and wait until their memory is back. Safe to call twice."""
+        stopped = False
         for arm in arms if arms else tuple(self._up):
             engine = self._up.pop(arm, None)
             if engine is None:
                 continue
             report = engine.stop()
+            stopped = True
             self._emit(
                 "launch_stopped",
                 LaunchStopped(launch_id=engine.record.launch_id, seconds=report.seconds, forced=report.forced),
             )
+        if stopped:
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._up:
+            self._guard.after_stop()
+
+    def pids(self) -> frozenset[int]:
+        """Every process of every engine that is up: the idle twin is ours too."""
+        return frozenset(pid for engine in self._up.values() for pid in engine.pids())
 
     def is_up(self, arm: Arm, spec: EngineSpec) -> bool:
         engine = self._up.get(arm)

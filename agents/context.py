@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents.arms import Arms
+from agents.card_guard import CardGuard
 from agents.command import Problem
 from agents.tuning.overlay import Overlay
 from contracts import Card, Event, Frozen, NightConfig
@@ -46,7 +47,11 @@ class Night:
         self._writing, self._pending, self._heard, self._ended = False, "", "", False
         self._used_s = used_s
         self._began = time.monotonic()
-        self.arms = Arms(folder, config.limits, config.engine.port, self.emit)
+        self.guard = CardGuard(
+            card, config.card, config.limits.engine_stop_s, self.warn, self.check_interrupted,
+            left=lambda: config.minutes * 60 - self.clock(),
+        )  # fmt: skip
+        self.arms = Arms(folder, config.limits, config.engine.port, self.emit, self.guard)
         self.guarded = guarded_files()
 
     def emit(self, kind: str, data: Frozen) -> None:

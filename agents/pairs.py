@@ -8,10 +8,11 @@ from pydantic import JsonValue
 
 from agents.arms import Arm
 from agents.context import Night
+from cards.sentinel import Sentinel
 from contracts import EngineSpec, Measurement, Workload, content_hash
 from engine.measure import measure
 from engine.running import EngineFailure
-from judge.void import VOID_REPEATS, pair_void_reasons, run_void_reasons
+from judge.void import VOID_REPEATS, card_void_reasons, pair_void_reasons, run_void_reasons
 from ledger.schema import Measured
 
 Purpose = Literal["aa", "experiment", "confirm", "stock"]
@@ -64,7 +65,7 @@ class _Plan:
         while run < self.runs:
             order: tuple[Arm, Arm] = ("A", "B") if (run + self.launch_pair) % 2 == 0 else ("B", "A")
             pair = {arm: self.run_once(arm, run, attempt) for arm in order}
-            reasons = pair_void_reasons(pair["A"], pair["B"])
+            reasons = self.pair_reasons(pair["A"], pair["B"])
             kept = [self.record(m, reasons) for m in pair.values()]
             done += kept
             if any(m.void_reasons for m in kept) and attempt < VOID_REPEATS:
@@ -89,8 +90,11 @@ class _Plan:
             by_arm[arm] = [self.run_once(arm, run, 0) for run in range(self.runs)]
         done: list[Measurement] = []
         for a, b in zip(by_arm["A"], by_arm["B"], strict=True):
-            done += [self.record(m, pair_void_reasons(a, b)) for m in (a, b)]
+            done += [self.record(m, self.pair_reasons(a, b)) for m in (a, b)]
         return done
+
+    def pair_reasons(self, a: Measurement, b: Measurement) -> tuple[str, ...]:
+        return (*pair_void_reasons(a, b), *card_void_reasons(a, b, self.night.config.judge))
 
     def run_once(self, arm: Arm, run: int, attempt: int, workload: Workload | None = None) -> Measurement:
         night = self.night
@@ -99,8 +103,11 @@ class _Plan:
         engine = night.arms.up({arm: self.specs[arm]}, self.experiment_id, self.launch_pair)[arm]
         seed = prompt_seed(night, self.purpose, self.experiment_id, self.launch_pair, run) + attempt
         out = night.folder / "artifacts" / "runs"
+        sentinel = Sentinel(night.card, night.arms.pids)
         try:
-            measurement = measure(engine, workload, seed, arm, self.launch_pair, run, out, night.config.limits)
+            measurement = measure(
+                engine, workload, seed, arm, self.launch_pair, run, out, night.config.limits, sentinel
+            )
         except EngineFailure as cause:
             raise night.arms.failed(arm, cause, self.experiment_id) from cause
         reasons = run_void_reasons(measurement, workload, night.config.judge.foreign_cpu_share)

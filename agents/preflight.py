@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agents import engine_fit, machine_fit
+from agents.card_guard import FIX, in_use
 from agents.config import ROOT, engine_python
 from cards.choose import MAKER, choose_card, pick_card
 from cards.detect import detect, free_memory
 from cards.installed import installed
-from contracts import Card, Frozen, NightConfig
+from contracts import Card, CardRule, Frozen, NightConfig
 
 GIB = 1 << 30
 LOGS = ROOT / "logs"
@@ -68,6 +69,7 @@ def preflight(config: NightConfig, card: Card, night_dir: Path | None) -> tuple[
     """All that is wrong, fatal problems first. `night_dir` need not exist yet; None: this checkout's logs/."""
     problems = [
         *_interpreter(config.engine.python, card),
+        *_tenants(card, config.card),
         *_model_and_memory(config, card),
         *_machine(night_dir or LOGS, config.limits.disk_free_bytes),
         *_tools(config, card),
@@ -95,7 +97,7 @@ def doctor(config: NightConfig | None) -> Diagnosis:
         problems = (Problem(what="engine.python", fix=str(error)), *problems)
         return Diagnosis(found={}, cards=cards, card=card, card_reason=reason, problems=problems)
     card, reason = pick_card(cards, installed(python).build, {})
-    problems = (*_interpreter(python, card), *problems)
+    problems = (*_interpreter(python, card), *_tenants(card, CardRule()), *problems)
     return Diagnosis(found=_found(python), cards=cards, card=card, card_reason=reason, problems=problems)
 
 
@@ -135,6 +137,16 @@ def _interpreter(python: str, card: Card) -> Iterator[Problem]:
     elif answer.build in MAKER and MAKER[answer.build] != card.kind:
         what = f"the engine's vLLM is a {answer.build} build, and no {MAKER[answer.build].upper()} card is visible here"
         yield Problem(what=what, fix="check the driver and the container's devices, or use a CPU build of vLLM")
+
+
+def _tenants(card: Card, rule: CardRule) -> Iterator[Problem]:
+    """Somebody else on the night's card. It is only said where the night will wait for it."""
+    found = in_use(card)
+    if found and rule.when_busy == "wait":
+        fix = f"the night waits until it is free, at most {rule.wait_minutes:g} minutes (card.wait_minutes)"
+        yield Problem(what=found, fix=fix, fatal=False)
+    elif found:
+        yield Problem(what=found, fix=FIX)
 
 
 def _model_and_memory(config: NightConfig, card: Card) -> Iterator[Problem]:

@@ -24,8 +24,32 @@ It fills `conditions` with facts and does not judge; judge/void.py says what a f
 | foreign_cpu_share                 | CPU time in the window of processes neither the engine's nor ours, / all cores |
 | engine_cpu_share, loop_cpu_share  | the same for the engine's process tree, and ours without it                    |
 | load_average, cpu_mhz             | one-minute load at the window's end; mean core frequency, where readable       |
+| card_*                            | what the sentinel saw; the table below. Absent without one                     |
 | idle_after_s                      | until the engine had no request left; None: not within 10 s                    |
 | seconds                           | the whole call                                                                 |
+
+A sentinel (cards/sentinel.py) looks at the card twice a second. What it adds; None: neither card nor driver told it.
+
+| condition                         | what it is                                                                     |
+| --------------------------------- | ------------------------------------------------------------------------------ |
+| card_samples, card_gaps           | looks inside the window; times that two were over 2.5 periods apart            |
+| card_sclk_mhz_*, card_mclk_mhz_*  | cores' and memory's clock: min, median, max. A CPU: its cores' mean frequency  |
+| card_sclk_mhz_loaded, card_loaded_samples | median clock while the card was at least half busy; how many looks     |
+| card_power_w_mean, _max, card_power_cap_w | watts                                                                  |
+| card_hottest_c, card_hottest_sensor | the highest temperature and whose it was                                     |
+| card_busy_percent_mean            | as the driver counts it                                                        |
+| card_throttled_share              | share of looks at which the driver said throttled, a power cap included        |
+| card_slowed_share                 | the same without power and current limits: heat, or the hardware's protection  |
+| card_throttle_reasons             | the driver's own words -> share of looks                                       |
+| card_foreign                      | who else computed on the card, in words with pid and memory; []: nobody        |
+| card_tenants_told_by              | who said so: KFD, DRM, NVML                                                    |
+| card_vram_used_bytes_max          | of the card's memory, by everybody                                             |
+| card_vram_others_bytes_max        | of it not held by our engines; the driver's own share is in it                 |
+| card_vram_others_growth_bytes     | how far that rose above the window's first look                                |
+| card_not_told                     | which of these nobody told                                                     |
+| foreign_cpu_named                 | who else used the CPU from before the warm-up to the end: name, pid, cores     |
+| sentinel_cpu_share                | what the sentinel itself cost, of one core                                     |
+| sentinel_error                    | why a look failed, if one did                                                  |
 """
 
 from __future__ import annotations
@@ -47,6 +71,7 @@ import httpx
 import numpy as np
 from pydantic import JsonValue
 
+from cards.sentinel import Sentinel
 from contracts import Failure, FailureKind, Limits, Measurement, Workload
 from engine.client import async_http_client
 from engine.corpus import corpus_tokens
@@ -81,8 +106,10 @@ def measure(
     run: int,
     out_dir: Path,
     limits: Limits,
+    sentinel: Sentinel | None = None,
 ) -> Measurement:
-    """Warm up, measure, and write the raw samples to `out_dir` (created where missing).
+    """Warm up, measure, and write the raw samples to `out_dir` (created where missing). A `sentinel` that was not
+    started yet watches the card meanwhile.
 
     Both arms of a pair give the same `prompt_seed` and so send the same requests. Raises EngineFailure when the engine
     is not ours or not alive before or after, or cannot tokenise; failing requests do not raise, they are counted.
@@ -90,17 +117,18 @@ def measure(
     began = time.monotonic()
     engine.check()
     requests = plan(workload, prompt_seed, _corpus(engine))
-    watch = _Watch(engine)
+    watch = _Watch(engine, sentinel)
     before = _page(engine.base_url)
-    result = run_load(
-        engine.base_url,
-        engine.served_name,
-        requests,
-        concurrency=workload.concurrency,
-        request_s=limits.request_s,
-        run_s=limits.run_s,
-        hooks=Hooks(watch.window_start, watch.window_end, watch.scrape),
-    )
+    with watch:
+        result = run_load(
+            engine.base_url,
+            engine.served_name,
+            requests,
+            concurrency=workload.concurrency,
+            request_s=limits.request_s,
+            run_s=limits.run_s,
+            hooks=Hooks(watch.window_start, watch.window_end, watch.scrape),
+        )
     idle_after_s = _wait_idle(engine.base_url)
     after = _page(engine.base_url)
     engine.check()
@@ -146,13 +174,24 @@ class _Watch:
     """Looks at the engine and the machine from the window's start to its end."""
 
     engine: RunningEngine
+    sentinel: Sentinel | None = None
     scrapes: list[dict[str, float]] = field(default_factory=list)
     in_window: bool = False
     seen: dict[str, JsonValue] = field(default_factory=dict)
     log_offset: int = 0
     cpu: CpuUse | None = None
 
+    def __enter__(self) -> None:
+        if self.sentinel:
+            self.sentinel.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.sentinel:
+            self.sentinel.stop()
+
     def window_start(self) -> None:
+        if self.sentinel:
+            self.sentinel.window_start()
         self.seen["started_at"] = time.time()
         self.log_offset = self.engine.log_offset()
         self.cpu = CpuUse.now(self.engine.record.pid)
@@ -160,6 +199,8 @@ class _Watch:
 
     def window_end(self) -> None:
         self.in_window = False
+        if self.sentinel:
+            self.sentinel.window_end()
         lines = [line for line in self.engine.log_since(self.log_offset).splitlines() if COMPILE_LINES.search(line)]
         self.seen |= {"compiles_in_window": len(lines), "compile_lines": [line[:300] for line in lines[:20]]}
         self.seen |= cpu_shares(self.cpu, CpuUse.now(self.engine.record.pid))
@@ -177,7 +218,8 @@ class _Watch:
                 await asyncio.sleep(SCRAPE_PERIOD_S)
 
     def conditions(self) -> dict[str, JsonValue]:
-        return {**self.seen, **gauge_summary(self.scrapes), "scrapes": len(self.scrapes)}
+        card = self.sentinel.conditions() if self.sentinel else {}
+        return {**self.seen, **gauge_summary(self.scrapes), "scrapes": len(self.scrapes), **card}
 
 
 def _client_conditions(result: LoadResult) -> dict[str, JsonValue]:

@@ -1,7 +1,8 @@
 """When a run, or a pair of runs, says nothing about speed. Reasons in words; no reason means valid.
 
 `conditions` is what engine/measure.py saw in the window. A fact that matters and is not there is itself a reason:
-"not checked" never passes as "checked and fine".
+"not checked" never passes as "checked and fine". What only some cards tell (clocks, heat, tenants) is no such fact: where
+it is missing nothing is void, and the conditions say that it was not told.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from contracts import Measurement, Workload
+from contracts import JudgeRule, Measurement, Workload
 
 # A void run is measured again this often, then the experiment is void (repeat.py). Two: on a shared machine the load
 # generator was late in two runs of one A/A launch pair, one after the other (2 cores, 2026-11-29).
@@ -34,6 +35,16 @@ HIT_SLACK = 0.01
 # cache), so there the two arms may differ by this share of the larger one. Judged, not measured.
 SHARED_HIT_SLACK = 0.25
 
+# The rest of what a window may hold is a user's to change: JudgeRule's slowed_share and clock_drop. Judged, not
+# measured: a hot card slows in steps of a few percent, and a tenth of the looks is more than a step in passing; a clock
+# that differs by 15 % between two arms moves compute-bound speed by more than most changes do. A power cap counts only
+# as a clock that differs: a loaded card lives at its cap, in both arms.
+# Memory in use that none of our engines holds, risen during the window: somebody whom we cannot see came. Judged: 1 GiB
+# is less than any engine that serves a model, and more than what drivers and displays move by themselves.
+OTHERS_GROWTH_BYTES = 1 << 30
+# So many looks at a loaded card (half a second apart) before its median clock says something.
+LEAST_LOADED = 4
+
 
 def run_void_reasons(
     m: Measurement, workload: Workload, foreign_cpu_share: float = FOREIGN_CPU_SHARE
@@ -46,7 +57,8 @@ def run_void_reasons(
         *_generator(seen),
         *_compiles(seen.get("compiles_in_window")),
         *_used_prompts(seen, workload),
-        *_foreign(_number(seen.get("foreign_cpu_share")), foreign_cpu_share),
+        *_foreign(seen, foreign_cpu_share),
+        *_tenants(seen),
     )
 
 
@@ -90,11 +102,28 @@ def _used_prompts(seen: Mapping[str, JsonValue], workload: Workload) -> Iterator
         yield f"used prompts: {hits:.1%} of prompt tokens came from the prefix cache, {planned:.1%} are shared"
 
 
-def _foreign(share: float | None, allowed: float) -> Iterator[str]:
+def _foreign(seen: Mapping[str, JsonValue], allowed: float) -> Iterator[str]:
+    share = _number(seen.get("foreign_cpu_share"))
     if share is None:
         yield "foreign CPU use not measured"
     elif share > allowed:
-        yield f"other processes used {share:.0%} of the CPU, at most {allowed:.0%} is allowed (judge.foreign_cpu_share)"
+        named = _words(seen.get("foreign_cpu_named"))
+        who = f"; most of it {', '.join(named[:3])}" if named else ""
+        allows = f"at most {allowed:.0%} is allowed (judge.foreign_cpu_share)"
+        yield f"other processes used {share:.0%} of the CPU, {allows}{who}"
+
+
+def _tenants(seen: Mapping[str, JsonValue]) -> Iterator[str]:
+    """Somebody else computed on the card while we measured."""
+    strangers = _words(seen.get("card_foreign"))
+    if strangers:
+        yield f"somebody else was on the card: {', '.join(strangers[:3])}"
+    growth = _number(seen.get("card_vram_others_growth_bytes"))
+    if not strangers and growth is not None and growth > OTHERS_GROWTH_BYTES:
+        yield (
+            f"memory on the card that none of our engines holds rose by {growth / 2**30:.1f} GiB in the window: somebody "
+            "whom this user cannot see came"
+        )
 
 
 def pair_void_reasons(a: Measurement, b: Measurement) -> tuple[str, ...]:
@@ -127,6 +156,12 @@ def pair_void_reasons(a: Measurement, b: Measurement) -> tuple[str, ...]:
     return tuple(reasons)
 
 
+def card_void_reasons(a: Measurement, b: Measurement, rule: JudgeRule) -> tuple[str, ...]:
+    """Why the card was not the same card for these two runs: heat, or clocks that differ; () when it was, or when the
+    card tells neither. `rule` gives slowed_share and clock_drop."""
+    return (*_slowed(a, rule.slowed_share), *_slowed(b, rule.slowed_share), *_clocks(a, b, rule.clock_drop))
+
+
 def _cache(a: Measurement, b: Measurement) -> list[str]:
     on = [m.conditions.get("prefix_caching") for m in (a, b)]
     if False in on:
@@ -149,6 +184,31 @@ def _order(a: Measurement, b: Measurement) -> list[str]:
     return ["the two runs overlapped in time"] if first[0] + first[1] > second[0] else []
 
 
+def _slowed(m: Measurement, allowed: float) -> Iterator[str]:
+    """By heat or the hardware's own protection. A power cap is the clock's to show."""
+    share = _number(m.conditions.get("card_slowed_share"))
+    if share is not None and share > allowed:
+        told = m.conditions.get("card_throttle_reasons")
+        why = ", ".join(map(str, told)) if isinstance(told, dict) and told else "no reason told"
+        allows = f"at most {allowed:.0%} is allowed (judge.slowed_share)"
+        yield f"arm {m.arm}'s card was throttled in {share:.0%} of the looks at it ({why}), {allows}"
+
+
+def _clocks(a: Measurement, b: Measurement, allowed: float) -> Iterator[str]:
+    """Clocks of the loaded card, against each other. Too few looks, or none told, say nothing."""
+    clocks = [_number(m.conditions.get("card_sclk_mhz_loaded")) for m in (a, b)]
+    looks = [_number(m.conditions.get("card_loaded_samples")) or 0 for m in (a, b)]
+    if clocks[0] is None or clocks[1] is None or min(looks) < LEAST_LOADED or not max(clocks):
+        return
+    drop = 1 - min(clocks) / max(clocks)
+    if drop > allowed:
+        lower = "A" if clocks[0] < clocks[1] else "B"
+        yield (
+            f"arm {lower}'s clock was {drop:.0%} lower: {clocks[0]:.0f} MHz in A, {clocks[1]:.0f} in B, at most "
+            f"{allowed:.0%} is allowed (judge.clock_drop)"
+        )
+
+
 def samples_for(metric: str) -> int:
     """A percentile needs a sample beyond it: p95 20 requests, p99 100. Other metrics 1."""
     last = metric.rsplit("_", 1)[-1]
@@ -156,6 +216,10 @@ def samples_for(metric: str) -> int:
         share_beyond = 100 - int(last[1:])
         return -(-100 // share_beyond)
     return 1
+
+
+def _words(x: object) -> list[str]:
+    return [str(word) for word in x] if isinstance(x, list | tuple) else []
 
 
 def _number(x: object) -> float | None:

@@ -6,6 +6,7 @@ import math
 
 from agents import gating, watch_trees
 from agents.arms import ArmFailure
+from agents.card_guard import CardBusy
 from agents.context import Night
 from agents.pairs import measure_launch_pair, single_run
 from agents.stages.experiment import first_bad
@@ -99,6 +100,9 @@ def _stock(night: Night, progress: Progress) -> dict[str, float | None] | None:
         run = single_run(night, stock, "stock")
     except ArmFailure as broken:
         night.warn(f"stock engine defaults: {broken.failure.kind}: {broken.failure.reason}")
+        return None
+    except CardBusy as taken:  # the verdict is there already
+        night.warn(f"stock engine defaults not measured: {taken}")
         return None
     finally:
         night.arms.down()

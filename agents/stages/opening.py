@@ -32,7 +32,10 @@ from ledger.schema import Baseline, Profiled, Researched
 
 
 def preflight(night: Night, progress: Progress) -> Progress:
-    """Refuse what would waste the night. Warnings go to the ledger, a fatal problem ends the night."""
+    """Refuse what would waste the night. Warnings go to the ledger, a fatal problem ends the night. A busy card is waited
+    for first, where the night file says so."""
+    if night.config.card.when_busy == "wait":
+        night.guard.before_launch(())
     problems = find_problems(night.config, night.card, night.folder)
     for problem in problems:
         night.warn(f"{problem.what}: {problem.fix}")
