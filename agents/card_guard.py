@@ -13,8 +13,8 @@ from agents.command import Problem
 from cards.tenancy import Tenancy, busy, held_for_work, size, tenants
 from contracts import Card, CardRule
 
-# How near to what it was before the first launch the card's memory must come. Judged: displays and drivers move less,
-# and a model that serves holds more. An H200's came back to the byte (see docs/cards.md for what was run).
+# How near to what it was before the first launch the card's memory must come. Judged, not measured: far less than any
+# engine that serves a model holds, and room for what a driver keeps for itself once somebody has used it.
 TOLERANCE_BYTES = 256 << 20
 POLL_S = 0.25  # while memory comes back, which takes moments
 WAIT_POLL_S = 10.0  # while somebody else works
@@ -108,6 +108,6 @@ class CardGuard:
         if held is None or self._idle_bytes is None or held <= self._idle_bytes + TOLERANCE_BYTES:
             return None
         return (
-            f"{size(held - self._idle_bytes)} of {self._card.name}'s memory did not come back ({size(held)} are in use, "
-            f"{size(self._idle_bytes)} were before the first launch)"
+            f"{size(held - self._idle_bytes)} of {self._card.name}'s memory did not come back "
+            f"({size(held)} are in use, {size(self._idle_bytes)} were before the first launch)"
         )

@@ -1,7 +1,7 @@
 """Who holds an NVIDIA card, asked of the driver through NVML: no CUDA context is opened.
 
-NVML tells the *host's* pids, also inside a container (NVIDIA/nvidia-docker issue 1483), and on some systems no processes
-at all there (issue 179).
+NVML tells the *host's* pids, also inside a container (NVIDIA/nvidia-docker issue 1483), and on some systems no
+processes at all there (issue 179).
 """
 
 from __future__ import annotations

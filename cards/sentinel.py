@@ -6,9 +6,9 @@
     sentinel.stop()
     measurement.conditions |= sentinel.conditions()
 
-One thread that reads small files (or NVML) twice a second. It may cost 1 % of a core and no more: a look that costs more
-is taken less often, and the gaps are counted. benchmarks/sentinel_cost.py has the figures. What the card does not tell is
-None; a sentinel that fails says so and never ends a night.
+One thread that reads small files (or NVML) twice a second. It may cost 1 % of a core and no more: a look that costs
+more is taken less often, and the gaps are counted. benchmarks/sentinel_cost.py has the figures. What the card does not
+tell is None; a sentinel that fails says so and never ends a night.
 """
 
 from __future__ import annotations

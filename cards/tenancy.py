@@ -3,9 +3,9 @@
 Reading (`tenants`) and deciding (`foreign`, `unaccounted`, `busy`: pure) are apart. Where the words come from is in
 cards/amd_tenants.py and cards/nvidia_tenants.py. HIP and CUDA are never initialised, and no process is ever ended.
 
-In a container the drivers tell the host's process numbers, which name nobody here. There each process that we can see with
-the compute device open is taken off against one of the driver's entries, the nearest in size, and what is left over is
-somebody outside. So a process of ours is never taken for a stranger.
+In a container the drivers tell the host's process numbers, which name nobody here. There each process that we can see
+with the compute device open is taken off against one of the driver's entries, the nearest in size, and what is left over
+is somebody outside. So a process of ours is never taken for a stranger.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GIB = 1 << 30
 # Memory in use with nobody on the card: firmware, page tables, ECC. Judged, not measured on AMD: drivers keep some
 # hundred MiB for themselves, and an engine that serves a model takes more than this.
 DRIVERS_OWN_BYTES = GIB
-# A display server and the windows on it hold less than this; above it a DRM client without KFD computes (Vulkan). Judged.
+# A display server or a window holds less than this; above it a DRM client without KFD computes (Vulkan). Judged.
 DISPLAY_BYTES = GIB
 
 
@@ -106,8 +106,8 @@ def busy(tenancy: Tenancy, own_pids: Collection[int]) -> str | None:
 
 
 def tenants(card: Card, root: Path = HERE, devices: OpenDevices | None = None) -> Tenancy:
-    """Who is on the card now; nobody, told by nobody, for a CPU. Never raises. Another root is a recorded /sys and /proc
-    (NVML is then not asked). `devices` from a look shortly before saves the walk through every process' files."""
+    """Who is on the card now; nobody, told by nobody, for a CPU. Never raises. Another root is a recorded /sys and
+    /proc (NVML is then not asked). `devices` from a look shortly before saves the walk through every process' files."""
     if card.kind == "amd":
         return _amd(card, root, devices or open_devices(root))
     if card.kind == "nvidia" and root == HERE:
@@ -135,7 +135,7 @@ def _nvidia(card: Card, root: Path, devices: OpenDevices) -> Tenancy:
     if answer is None:
         return Tenancy(used_bytes=_used(card, root), hidden=devices.hidden)
     compute, graphics = answer
-    found = _with_names(root, compute, {p: None for p in devices.holders(nvidia_tenants.COMPUTE_DEVICE)})
+    found = _with_names(root, compute, dict.fromkeys(devices.holders(nvidia_tenants.COMPUTE_DEVICE)))
     shown = [
         Tenant(pid=pid, name=name_of(root, pid), memory_bytes=held, use="display")
         for pid, held in graphics.items()

@@ -16,8 +16,8 @@ from cards.tenancy import Tenancy, Tenant, foreign, others_bytes
 LOADED_PERCENT = 50.0  # a card less busy than this lowers its clocks by itself, and its clocks say nothing about heat
 GAP = 2.5  # two samples further apart than so many periods leave a hole
 MOST_NAMED = 5
-# Reasons that are a fault of the place and not the card's normal life at its power cap (cards/state.py's words; a reason
-# without a name may be the cap, so it is shown and not counted).
+# Reasons that are a fault of the place and not the card's normal life at its power cap (cards/state.py's words; a
+# reason without a name may be the cap, so it is shown and not counted).
 FAULTS = ("heat:", "external:", "other:")
 # The same in the running totals of MI300 and MI350 (gpu_metrics 1.6 and later); ppt_residency_acc is the power cap.
 FAULT_COUNTERS = ("prochot_residency_acc", "socket_thm_residency_acc", "vr_thm_residency_acc", "hbm_thm_residency_acc")

@@ -1,8 +1,8 @@
 """When a run, or a pair of runs, says nothing about speed. Reasons in words; no reason means valid.
 
 `conditions` is what engine/measure.py saw in the window. A fact that matters and is not there is itself a reason:
-"not checked" never passes as "checked and fine". What only some cards tell (clocks, heat, tenants) is no such fact: where
-it is missing nothing is void, and the conditions say that it was not told.
+"not checked" never passes as "checked and fine". What only some cards tell (clocks, heat, tenants) is no such fact:
+where it is missing nothing is void, and the conditions say that it was not told.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _tenants(seen: Mapping[str, JsonValue]) -> Iterator[str]:
     growth = _number(seen.get("card_vram_others_growth_bytes"))
     if not strangers and growth is not None and growth > OTHERS_GROWTH_BYTES:
         yield (
-            f"memory on the card that none of our engines holds rose by {growth / 2**30:.1f} GiB in the window: somebody "
-            "whom this user cannot see came"
+            f"memory on the card that none of our engines holds rose by {growth / 2**30:.1f} GiB in the window: "
+            "somebody whom this user cannot see came"
         )
 
 

@@ -16,7 +16,9 @@ import pytest
 from agents import engine_fit, machine_fit
 from agents.machine_fit import HEAVY_CORES, Sample, heavy_processes, port_problem
 from agents.preflight import Problem, doctor, engine_versions, memory_for_twins, preflight
-from contracts import Card, EngineSettings, NightConfig, Workload
+from cards.tenancy import tenants
+from contracts import Card, CardRule, EngineSettings, NightConfig, Workload
+from tests.cards.tenants import computing, mi50
 
 GIB = 1 << 30
 STANDIN = Path(__file__).resolve().parents[1] / "standin/python"  # the stand-in engine's interpreter, not a real vLLM
@@ -341,3 +343,28 @@ def test_doctor_without_a_night_and_without_an_engine(monkeypatch: pytest.Monkey
     assert not diagnosis.fit
     assert diagnosis.lines()[-1].startswith("not fit")
     assert fatal(diagnosis.problems)[0].startswith("engine.python: /nowhere/python does not exist: run `make setup`")
+
+
+# --- somebody else on the card ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_fatal", "fix"),
+    [
+        (CardRule(), True, "end that work, choose another card, or set card.when_busy: wait in the night file"),
+        (
+            CardRule(when_busy="wait", wait_minutes=90),
+            False,
+            "the night waits until it is free, at most 90 minutes (card.wait_minutes)",
+        ),
+    ],
+)
+def test_a_busy_card_is_refused_or_said(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: CardRule, is_fatal: bool, fix: str
+) -> None:
+    card = mi50(tmp_path, used_bytes=3 << 30)
+    computing(tmp_path, 4242, "train.py", 3 << 30)
+    monkeypatch.setattr("agents.card_guard.tenants", lambda card: tenants(card, tmp_path))
+    config = night(model).model_copy(update={"card": rule})
+    what = "AMD Instinct MI50 is in use: train.py (pid 4242) holds 3.0 GiB of it"
+    assert Problem(what=what, fix=fix, fatal=is_fatal) in preflight(config, card, tmp_path / "logs")

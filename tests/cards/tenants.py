@@ -1,5 +1,5 @@
-"""Processes on a card, as the kernel shows them (amdkfd's kfd_process.c; Documentation/gpu/drm-usage-stats.rst; proc(5)),
-laid over the trees of tests/cards/trees.py. Written from those sources; no such machine was at hand."""
+"""Processes on a card, as the kernel shows them (amdkfd's kfd_process.c; Documentation/gpu/drm-usage-stats.rst;
+proc(5)), laid over the trees of tests/cards/trees.py. Written from those sources; no such machine was at hand."""
 
 from __future__ import annotations
 
@@ -82,3 +82,61 @@ def computing(root: Path, pid: int, name: str, vram_bytes: int, host_pid: int | 
     opened(root, pid, 3, "/dev/kfd")
     drm(root, pid, 4, f"{vram_bytes >> 10} KiB")
     kfd(root, host_pid or pid, vram_bytes, sdma_us=1500)
+
+
+# --- a large host -------------------------------------------------------------------------------------------------
+
+MI300X_BYTES = 192 * GIB
+MI300X_ADDRESSES = tuple(f"0000:{bus}:00.0" for bus in ("05", "15", "65", "75", "85", "95", "e5", "f5"))
+
+
+def mi300x_host(root: Path, processes: int = 1500, files_each: int = 25) -> tuple[Card, ...]:
+    """Eight MI300X, an engine's worker on each (pids 101 to 108), and many other processes with open files."""
+    link(root / "proc/self/ns/pid", FIRST)
+    cards = []
+    for i, address in enumerate(MI300X_ADDRESSES):
+        gpu_node(
+            root, i + 2, gfx=90402, simd_count=1216, bank_bytes=MI300X_BYTES, location=int(address[5:7], 16) << 8,
+            device=0x74A1, minor=128 + 8 * i, vram_bytes=MI300X_BYTES, used_bytes=170 * GIB,
+            product_name="AMD Instinct MI300X OAM",
+        )  # fmt: skip
+        write(root / f"sys/class/kfd/kfd/topology/nodes/{i + 2}/gpu_id", f"{1000 + i}\n")
+        moving_files(root / f"sys/devices/pci0000:00/{address}", i)
+        pci = root / "sys/bus/pci/devices" / address
+        pci.parent.mkdir(parents=True, exist_ok=True)
+        pci.symlink_to(root / f"sys/devices/pci0000:00/{address}")
+        process(root, 101 + i, f"VLLM::Worker_TP{i}")
+        opened(root, 101 + i, 3, "/dev/kfd")
+        for n, other in enumerate(MI300X_ADDRESSES):  # ROCm opens the render nodes of all of them
+            held = 169 * GIB if n == i else 0
+            drm(root, 101 + i, 4 + n, f"{held >> 10} KiB", address=other, device=f"/dev/dri/renderD{128 + 8 * n}")
+            kfd(root, 101 + i, held, gpu_id=1000 + n)
+        cards.append(
+            MI50.model_copy(
+                update={
+                    "arch": "gfx942", "name": "AMD Instinct MI300X OAM", "memory_bytes": MI300X_BYTES,
+                    "compute_units": 304, "pci_address": address, "source": f"KFD topology node {i + 2}",
+                }
+            )
+        )  # fmt: skip
+    for pid in range(2000, 2000 + processes):
+        process(root, pid, "worker")
+        for number in range(files_each):
+            opened(root, pid, number, f"socket:[{pid}{number}]")
+    return tuple(cards)
+
+
+def moving_files(device: Path, number: int) -> None:
+    """amdgpu's hwmon (Documentation/gpu/amdgpu/thermal.rst), busy percent and gpu_metrics of a loaded card."""
+    sensors = device / f"hwmon/hwmon{number}"
+    for n, (label, heat) in enumerate((("edge", 52000), ("junction", 61000), ("mem", 47000)), start=1):
+        write(sensors / f"temp{n}_label", f"{label}\n")
+        write(sensors / f"temp{n}_input", f"{heat}\n")
+    write(sensors / "power1_average", "640000000\n")
+    write(sensors / "power1_cap", "750000000\n")
+    write(sensors / "freq1_input", "1900000000\n")
+    write(sensors / "freq2_input", "1300000000\n")
+    write(device / "gpu_busy_percent", "97\n")
+    snapshot = bytearray(1024)  # zeros, with the header of gpu_metrics 1.6
+    snapshot[:4] = len(snapshot).to_bytes(2, "little") + bytes((1, 6))
+    (device / "gpu_metrics").write_bytes(snapshot)

@@ -1,10 +1,11 @@
+import re
 from typing import Any
 
 import pytest
 
-from contracts import Limit, Measurement, Objective
+from contracts import JudgeRule, Limit, Measurement, Objective
 from judge.repeat import progress
-from judge.void import pair_void_reasons, run_void_reasons
+from judge.void import card_void_reasons, pair_void_reasons, run_void_reasons
 from tests.judge.nights import FINE, WORKLOAD, a_run, changed, experiment
 
 
@@ -128,3 +129,78 @@ def test_the_conditions_named_here_are_those_that_the_measurement_fills() -> Non
 
     source = Path("engine/measure.py").read_text() + Path("engine/cpu_use.py").read_text()
     assert {key for key in FINE if f'"{key}"' not in source} == set()
+
+
+# --- the card -----------------------------------------------------------------------------------------------------
+
+
+def test_somebody_else_on_the_card_makes_a_run_void() -> None:
+    (found,) = run_void_reasons(
+        a_run("A", conditions={"card_foreign": ["python (pid 4242) holds 3.0 GiB of it"]}), WORKLOAD
+    )
+    assert found == "somebody else was on the card: python (pid 4242) holds 3.0 GiB of it"
+    assert run_void_reasons(a_run("A", conditions={"card_foreign": []}), WORKLOAD) == ()
+
+
+def test_memory_of_nobody_visible_that_rises_makes_a_run_void() -> None:
+    grown = {"card_foreign": None, "card_vram_others_growth_bytes": 3 << 30}
+    (found,) = run_void_reasons(a_run("A", conditions=grown), WORKLOAD)
+    assert "rose by 3.0 GiB in the window: somebody whom this user cannot see came" in found
+    little = {"card_vram_others_growth_bytes": 200 << 20, "card_vram_others_bytes_max": 9 << 30}
+    assert run_void_reasons(a_run("A", conditions=little), WORKLOAD) == ()
+
+
+def test_who_used_the_cpu_is_named() -> None:
+    seen = {"foreign_cpu_share": 0.4, "foreign_cpu_named": ["cc1plus (pid 5): 1.60 cores"]}
+    (found,) = run_void_reasons(a_run("A", conditions=seen), WORKLOAD)
+    assert found.endswith("(judge.foreign_cpu_share); most of it cc1plus (pid 5): 1.60 cores")
+
+
+def card_reasons(a: dict[str, Any], b: dict[str, Any], **rule: float) -> tuple[str, ...]:
+    return card_void_reasons(a_run("A", conditions=a), a_run("B", conditions=b), JudgeRule(**rule))
+
+
+def test_a_hot_card_makes_the_pair_void_in_words_and_numbers() -> None:
+    hot = {"card_slowed_share": 0.3, "card_throttle_reasons": {"heat: TEMP_HOTSPOT": 0.3, "power: PPT0": 0.9}}
+    (found,) = card_reasons({"card_slowed_share": 0.0}, hot)
+    assert found == (
+        "arm B's card was throttled in 30% of the looks at it (heat: TEMP_HOTSPOT, power: PPT0), at most 10% is "
+        "allowed (judge.slowed_share)"
+    )
+    assert card_reasons({}, hot, slowed_share=1) == ()
+
+
+def test_a_power_cap_in_both_arms_is_no_fault() -> None:
+    at_cap = {"card_throttled_share": 1.0, "card_slowed_share": 0.0, "card_throttle_reasons": {"power: PPT0": 1.0}}
+    assert card_reasons(at_cap, at_cap) == ()
+
+
+def loaded(mhz: float | None, looks: int = 20) -> dict[str, Any]:
+    return {"card_sclk_mhz_loaded": mhz, "card_loaded_samples": looks}
+
+
+def test_a_clock_that_differs_between_the_arms_makes_the_pair_void() -> None:
+    (found,) = card_reasons(loaded(1700), loaded(1300))
+    assert found == ("arm B's clock was 24% lower: 1700 MHz in A, 1300 in B, at most 15% is allowed (judge.clock_drop)")
+    assert "arm A's clock was 24% lower" in card_reasons(loaded(1300), loaded(1700))[0]
+    assert card_reasons(loaded(1700), loaded(1500)) == ()
+    assert card_reasons(loaded(1700), loaded(1300), clock_drop=0.3) == ()
+
+
+def test_what_a_card_does_not_tell_makes_nothing_void() -> None:
+    """Other than what every machine can tell, above: most cards tell only some of this."""
+    untold = dict.fromkeys(
+        ("card_foreign", "card_vram_others_growth_bytes", "card_slowed_share", "card_sclk_mhz_loaded")
+    )
+    assert run_void_reasons(a_run("A", conditions=untold), WORKLOAD) == ()
+    assert card_reasons(untold, untold) == () == card_reasons({}, {})
+    assert card_reasons(loaded(1700), loaded(None)) == ()
+    assert card_reasons(loaded(1700), loaded(1300, looks=2)) == ()  # two looks at a loaded card are no median
+
+
+def test_the_card_s_conditions_named_by_the_judge_are_those_that_the_sentinel_fills() -> None:
+    from pathlib import Path
+
+    filled = "".join(Path(f"cards/{name}.py").read_text() for name in ("window", "sentinel"))
+    judged = set(re.findall(r'"(card_\w+|foreign_cpu_named)"', Path("judge/void.py").read_text()))
+    assert {key for key in judged if f'"{key}"' not in filled} == set() != judged
