@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.sentinel_cost
 
 The card's row reads files in the kernel's format on this machine's disk: it shows what our own work costs. What amdgpu
-adds when it answers (gpu_metrics asks the card's firmware) is not in it; no AMD card was at hand. A GPU of this machine,
-where it has one, gets a row of its own.
+adds when it answers (gpu_metrics asks the card's firmware) is not in it; no AMD card was at hand. A GPU of this
+machine, where it has one, gets a row of its own.
 
 RESULT
 """

@@ -2,8 +2,8 @@
 
 KFD (drivers/gpu/drm/amd/amdkfd/kfd_process.c): /sys/class/kfd/kfd/proc/PID/vram_GPUID and sdma_GPUID, where GPUID is
 the decimal number in the topology node's gpu_id and PID is the *host's*, also inside a container (ROCm/rocm-systems
-#3752). A process that merely opened /dev/kfd is listed with 0 bytes until it ends (ROCm issue #4411); a process that was
-given some of the cards has files for those only (ROCm issue #3002).
+#3752). A process that merely opened /dev/kfd is listed with 0 bytes until it ends (ROCm issue #4411); one that has
+some of the cards only has files for those (ROCm issue #3002).
 DRM (Documentation/gpu/drm-usage-stats.rst): /proc/PID/fdinfo/FD with drm-driver, drm-pdev, drm-client-id and
 drm-memory-vram (newer: drm-resident-vram); a number without a unit is bytes.
 

@@ -4,8 +4,8 @@ Reading (`tenants`) and deciding (`foreign`, `unaccounted`, `busy`: pure) are ap
 cards/amd_tenants.py and cards/nvidia_tenants.py. HIP and CUDA are never initialised, and no process is ever ended.
 
 In a container the drivers tell the host's process numbers, which name nobody here. There each process that we can see
-with the compute device open is taken off against one of the driver's entries, the nearest in size, and what is left over
-is somebody outside. So a process of ours is never taken for a stranger.
+with the compute device open is taken off against one of the driver's entries, the nearest in size, and what is left is
+somebody outside. So a process of ours is never taken for a stranger.
 """
 
 from __future__ import annotations

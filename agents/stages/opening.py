@@ -32,8 +32,8 @@ from ledger.schema import Baseline, Profiled, Researched
 
 
 def preflight(night: Night, progress: Progress) -> Progress:
-    """Refuse what would waste the night. Warnings go to the ledger, a fatal problem ends the night. Where the night file
-    says so, a busy card is waited for first."""
+    """Refuse what would waste the night. Warnings go to the ledger, a fatal problem ends the night. Where the night
+    file says so, a busy card is waited for first."""
     if night.config.card.when_busy == "wait":
         night.guard.before_launch(())
     problems = find_problems(night.config, night.card, night.folder)

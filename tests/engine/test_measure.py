@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,9 @@ import httpx
 import psutil
 import pytest
 
+from cards.detect import detect
+from cards.sentinel import Sentinel
+from cards.window import summary
 from contracts import Failure, FailureKind, LaunchRecord, Limits, Measurement, Workload
 from engine.measure import COMPILE_LINES, measure
 from engine.running import EngineFailure
@@ -206,3 +210,30 @@ def test_lines_that_do_not() -> None:
         "POST /v1/completions HTTP/1.1 200 OK",
     ):
         assert not COMPILE_LINES.search(line)
+
+
+def test_a_sentinel_watches_the_window_and_is_ended_with_it(tmp_path: Path) -> None:
+    cpu = next(card for card in detect() if card.kind == "cpu")
+    with started(tmp_path) as engine:
+        sentinel = Sentinel(cpu, lambda: {engine.process.pid}, period_s=0.01)
+        m = measure(engine, WORKLOAD, 1, "A", 0, 0, tmp_path / "artifacts/runs", Limits(), sentinel)
+        with pytest.raises(EngineFailure):  # an engine that breaks ends it too
+            engine.process.kill()
+            engine.process.wait()
+            measure(engine, WORKLOAD, 1, "A", 0, 0, tmp_path / "artifacts/runs", Limits(), Sentinel(cpu, tuple))
+    assert not [thread for thread in threading.enumerate() if thread.name == "sentinel"]
+    seen = m.conditions
+    assert isinstance(seen["card_samples"], int) and seen["card_samples"] > 0
+    assert (
+        seen["card_foreign"] is None and "card_foreign" in seen["card_not_told"]
+    )
+    assert isinstance(seen["foreign_cpu_named"], list) and seen["sentinel_error"] is None
+
+
+def test_every_condition_of_a_sentinel_is_in_the_table() -> None:
+    from engine import measure as module
+
+    table = module.__doc__ or ""
+    found = {**summary([], frozenset(), 0.5), "card_not_told": 1, "foreign_cpu_named": 1, "sentinel_cpu_share": 1}
+    absent = [name for name in found if name not in table and not name.startswith(("card_sclk_mhz_", "card_mclk_mhz_"))]
+    assert set(absent) <= {"card_power_w_max"}  # written as card_power_w_mean, _max
