@@ -73,7 +73,7 @@ def test_a_launch_in_place_of_another_is_asked_for_after_the_other_is_gone(arms:
 
 def test_a_launch_that_fails_is_a_stop_too(arms: Arms, guard: Recording) -> None:
     with pytest.raises(ArmFailure):
-        arms.up({"B": standin_spec({"STANDIN_OOM": "1"})}, None, 0)
+        arms.up({"B": standin_spec({"STANDIN_OOM": "torch"})}, None, 0)
     assert guard.asked == [frozenset(), "all down"]
 
 
