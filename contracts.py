@@ -44,6 +44,28 @@ class Card(Frozen):
     source: str  # where this was read: "/proc/cpuinfo", "KFD topology", "NVML"
 
 
+class Rate(Frozen):
+    """A rate of work that was measured: the median over `repeats` samples, and their extremes."""
+
+    value: float = Field(gt=0)
+    lowest: float = Field(gt=0)
+    highest: float = Field(gt=0)
+    repeats: int = Field(ge=1)
+
+
+class MeasuredSheet(Frozen):
+    """What a short test on tonight's own card reached, in the engine's interpreter. Not peaks: what a plain copy and
+    the installed libraries' products came to."""
+
+    arch: str
+    card: str  # the name and, where known, the PCI address
+    copy_gb_s: Rate  # bytes read plus bytes written, in 10^9 a second
+    matmul_tflops: dict[str, Rate] = {}  # "fp32", "fp16", "bf16"
+    how: str
+    versions: dict[str, str | None] = {}
+    at: str  # UTC, ISO 8601
+
+
 class Limit(Frozen):
     """One line of a service objective: tpot_ms_p95 at most 60, or at most 2.5 times what tonight's baseline has.
     The second is for nights that run on many machines; judge/objective.py turns it into the first."""
@@ -372,10 +394,11 @@ class Limits(Frozen):
 
 
 class CardRule(Frozen):
-    """What to do when somebody else is on the card, at the start and before each launch."""
+    """What to do when somebody else is on the card, at the start and before each launch; and what is measured of it."""
 
     when_busy: Literal["refuse", "wait"] = "refuse"
     wait_minutes: float = Field(60, gt=0)  # the longest wait; it counts towards the night's minutes
+    copy_test: bool = False  # measure the card's bandwidth, and let it stand for the sheet's number tonight
 
 
 class TryItem(Frozen):  # a hypothesis written by hand in the night file

@@ -37,6 +37,12 @@ def _entered(data: schema.StageEntered) -> str | None:
     return f"{data.stage} ..." if data.stage in _TOLD_STAGES else None
 
 
+def _card_measured(data: schema.CardMeasured) -> str:
+    rate = data.measured.copy_gb_s
+    stands = f"; it stands for {data.overrides}" if data.overrides else "; no number of a sheet is replaced by it"
+    return f"copy test on {data.measured.card}: {number(rate.value)} GB/s{stands}"
+
+
 def _ready(data: schema.LaunchReady) -> str:
     launch = data.launch
     wrong = f"; NOT as asked: {'; '.join(launch.mismatches)}" if launch.mismatches else ""
@@ -117,6 +123,7 @@ _SAY: dict[str, Callable[[Any], str | None]] = {
     "night_started": _started,
     "night_resumed": _resumed,
     "stage_entered": _entered,
+    "card_measured": _card_measured,
     "launch_ready": _ready,
     "launch_failed": _launch_failed,
     "measured": _measured,

@@ -16,6 +16,7 @@ from contracts import (
     GateResult,
     Hypothesis,
     LaunchRecord,
+    MeasuredSheet,
     Measurement,
     NightConfig,
     NoiseFloor,
@@ -66,6 +67,14 @@ class GateUnsealed(Frozen):
     """At the end: the secret, so that anyone can make the secret prompts again."""
 
     secret: str
+
+
+class CardMeasured(Frozen):
+    """Before the first engine: what the card reached in the copy test, and whether it stands for the sheet's number."""
+
+    measured: MeasuredSheet
+    overrides: str | None = None  # which number of the sheet it replaces tonight, in words; None: it replaces none
+    seconds: float
 
 
 class StageEntered(Frozen):
@@ -214,6 +223,7 @@ KINDS: dict[str, type[Frozen]] = {
     "gate_sealed": GateSealed,
     "gate_referenced": GateReferenced,
     "gate_unsealed": GateUnsealed,
+    "card_measured": CardMeasured,
     "stage_entered": StageEntered,
     "stage_left": StageLeft,
     "launch_started": LaunchStarted,

@@ -64,6 +64,7 @@ class NightView(Frozen):
     sealed: str | None = None  # SHA-256 of the gate's secret
     referenced: schema.GateReferenced | None = None
     secret: str | None = None  # told at the end
+    card_measured: schema.CardMeasured | None = None  # the last copy test
     findings: dict[str, JsonValue] = {}
     hypotheses: tuple[Hypothesis, ...] = ()  # best first
     dropped: tuple[str, ...] = ()
@@ -272,6 +273,10 @@ def _unsealed(view: NightView, data: schema.GateUnsealed, at: str) -> NightView:
     return view.but(secret=data.secret)
 
 
+def _card_measured(view: NightView, data: schema.CardMeasured, at: str) -> NightView:
+    return view.but(card_measured=data)
+
+
 def _profiled(view: NightView, data: schema.Profiled, at: str) -> NightView:
     return view.but(findings=data.findings)
 
@@ -350,6 +355,7 @@ _STEPS: dict[str, Callable[[NightView, Any, str], NightView]] = {
     "gate_sealed": _sealed,
     "gate_referenced": _referenced,
     "gate_unsealed": _unsealed,
+    "card_measured": _card_measured,
     "stage_entered": _entered,
     "stage_left": _left,
     "launch_started": _launch_started,

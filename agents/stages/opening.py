@@ -20,15 +20,18 @@ from agents.research.installed_vllm import read_knobs
 from agents.research.knobs import Knobs, KnobsError
 from agents.research.memory import Memory, likelier, refused_ids, why_refused
 from agents.research.memory_folders import earlier_nights
+from agents.research.model_shape import ModelShape, ModelShapeError, model_shape
 from agents.research.rank import order
 from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
-from contracts import Card, Change, EngineSpec, Hypothesis, Measurement, NightConfig
+from cards.copy_test import CopyTestError, copy_test
+from cards.sheet import CardSheet, SheetError, read_sheet, with_measured
+from contracts import Card, Change, EngineSpec, Hypothesis, MeasuredSheet, Measurement, NightConfig
 from judge.noise import noise_floor, noise_warnings
 from judge.objective import resolve
 from judge.ratios import CannotJudge
 from judge.repeat import spare_launch_pairs
-from ledger.schema import Baseline, Profiled, Researched
+from ledger.schema import Baseline, CardMeasured, Profiled, Researched
 
 
 def preflight(night: Night, progress: Progress) -> Progress:
@@ -42,9 +45,44 @@ def preflight(night: Night, progress: Progress) -> Progress:
     fatal = [p for p in problems if p.fatal]
     if fatal:
         raise NightProblem(f"{fatal[0].what}: {fatal[0].fix}")
+    if night.config.card.copy_test:
+        measure_card(night)
     gating.seal(night)
     gating.check_questions(night)
     return progress.but(goto="baseline")
+
+
+def measure_card(night: Night) -> None:
+    """The copy test, while no engine is up. That it failed is a warning: the sheet's numbers then stand."""
+    began = time.monotonic()
+    try:
+        measured = copy_test(night.config.engine.python, night.card, night.config.engine.env)
+    except CopyTestError as error:
+        night.warn(str(error))
+        return
+    sheet = sheet_of(night.card)
+    words = with_measured(sheet, measured)[1] if sheet else None
+    if sheet is not None and words is None:
+        night.warn(
+            f"the copy test came to {measured.copy_gb_s.value:.0f} GB/s, and the sheet of {sheet.arch} says "
+            f"{sheet.bandwidth_gb_s.value:g}: the sheet's number stands; look whether somebody else is on the card"
+        )
+    night.emit("card_measured", CardMeasured(measured=measured, overrides=words, seconds=time.monotonic() - began))
+
+
+def sheet_of(card: Card, measured: MeasuredSheet | None = None) -> CardSheet | None:
+    """The card's sheet, tonight's own bandwidth in it; None where nobody wrote one (a CPU, an arch that is not known)."""
+    try:
+        sheet = read_sheet(card.arch)
+    except SheetError:
+        return None
+    return with_measured(sheet, measured)[0] if measured else sheet
+
+
+def measured_tonight(night: Night) -> MeasuredSheet | None:
+    """The last copy test in the night's ledger."""
+    tests = [event for event in night.ledger.events if event.kind == "card_measured"]
+    return CardMeasured.model_validate(tests[-1].data).measured if tests else None
 
 
 def baseline(night: Night, progress: Progress) -> Progress:
@@ -196,15 +234,26 @@ def knobs_of(progress: Progress) -> Knobs:
 def first_dossier(config: NightConfig, card: Card) -> Dossier:
     """What is known before any engine has run: enough for a dry run."""
     spec = base_spec(config)
+    model_config, sheet = json.loads((Path(spec.model) / "config.json").read_text()), sheet_of(card)
     return Dossier(
         spec=spec,
         knobs=read_knobs(spec.python),
         workload=config.workload,
         card=card,
-        model_config_json=json.loads((Path(spec.model) / "config.json").read_text()),
+        model_config_json=model_config,
+        model=_shape(model_config) if sheet else None,  # the roofline needs both
+        sheet=sheet,
         try_first=config.try_first,
         priors=config.priors,
     )
+
+
+def _shape(model_config: dict[str, JsonValue]) -> ModelShape | None:
+    """None for a model that is not understood: the engine may know better."""
+    try:
+        return model_shape(model_config)
+    except ModelShapeError:
+        return None
 
 
 def base_spec(config: NightConfig) -> EngineSpec:
@@ -222,6 +271,7 @@ def dossier(night: Night, progress: Progress, knobs: Knobs) -> Dossier:
     return first_dossier(night.config, night.card).model_copy(
         update={
             "spec": progress.incumbent,
+            "sheet": sheet_of(night.card, measured_tonight(night)),
             "knobs": knobs,
             "profile": {k: v for k, v in progress.profile.items() if k != "realised"},
             "realised": known if isinstance(known, dict) else {},

@@ -26,12 +26,14 @@ from contracts import (
     LaunchRecord,
     Lever,
     Limit,
+    MeasuredSheet,
     Measurement,
     NightConfig,
     NoiseFloor,
     Objective,
     PathEvidence,
     Probe,
+    Rate,
     SumsRule,
     Verdict,
     VerdictWord,
@@ -143,6 +145,9 @@ class MadeUpNight:
         self.add(
             "warned", schema.Warned(message="this night is made up for tests: no engine ran, nothing was measured")
         )
+        rate = Rate(value=24.0, lowest=22.0, highest=25.0, repeats=20)
+        copied = MeasuredSheet(arch="x86_64", card="CPU", copy_gb_s=rate, how="made up", at="2026-11-29T22:00:00+00:00")
+        self.add("card_measured", schema.CardMeasured(measured=copied, seconds=4.0))
         self.add("gate_sealed", schema.GateSealed(secret_sha256=sha256(SECRET.encode()).hexdigest()))
 
     def launch(self, arm: Literal["A", "B"], experiment_id: str | None = None, ready_s: float = 21.0) -> LaunchRecord:
