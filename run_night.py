@@ -73,12 +73,15 @@ def verify(night: NightArg, as_json: JsonFlag = False) -> None:
 @app.command()
 def doctor(
     config: Annotated[Path | None, typer.Argument(help="A night file to check as well.")] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the copy test too: seconds, on the card itself.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Is this card, engine and configuration fit for a night? Each problem with its fix."""
     from agents.cli import doctor_command
 
-    raise typer.Exit(doctor_command(config, as_json))
+    raise typer.Exit(doctor_command(config, as_json, measure))
 
 
 @app.command()

@@ -10,9 +10,10 @@ from rich.table import Table
 
 from agents.command import DONE, PROBLEM, guarded_command, print_json, say
 from agents.config import load_night
+from agents.doctor import doctor
 from agents.live import live
 from agents.night_cli import read_view
-from agents.preflight import doctor, preflight
+from agents.preflight import preflight
 from agents.research.rank import reader_names
 from cards.choose import choose_card
 from contracts import Hypothesis, NightConfig
@@ -106,11 +107,11 @@ def hypotheses_table(hypotheses: tuple[Hypothesis, ...]) -> Table:
     return table
 
 
-def doctor_command(config_path: Path | None, as_json: bool) -> int:
+def doctor_command(config_path: Path | None, as_json: bool, measure: bool = False) -> int:
     def work() -> int:
         config = load_night(config_path) if config_path else None
         reader_names(config.readers if config else None)
-        found = doctor(config)
+        found = doctor(config, measure=measure)
         if as_json:
             print_json(found.model_dump(mode="json"))
         else:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from agents import engine_fit, machine_fit
 from agents.card_guard import FIX, in_use
-from agents.config import ROOT, engine_python
-from cards.choose import MAKER, choose_card, pick_card
-from cards.detect import detect, free_memory
+from agents.config import ROOT
+from agents.host_fit import Host, amd_problems, limit_problems, time_problems
+from cards.choose import MAKER
+from cards.detect import free_memory
+from cards.driver import read_software
 from cards.installed import installed
 from contracts import Card, CardRule, Frozen, NightConfig
 
@@ -25,6 +27,7 @@ SHORTEST_RUN_S = 5.0  # a guess: the budget warning is a lower bound, and says s
 # How far above the arithmetic the free memory must be before two engines share it: pages that the first has not
 # touched yet, and what the machine itself wants.
 TWIN_RESERVE = 0.10
+TWIN_SHARE = 0.45  # of the card: twice that leaves a tenth
 UNITS = {"amd": "CUs", "nvidia": "SMs", "cpu": "cores"}
 
 
@@ -37,68 +40,30 @@ class Problem(Frozen):
         return f"{self.what}: {self.fix}"
 
 
-class Diagnosis(Frozen):
-    """What `run_night.py doctor` prints."""
-
-    found: dict[str, str]
-    cards: tuple[Card, ...]
-    card: Card
-    card_reason: str
-    problems: tuple[Problem, ...]
-
-    @property
-    def fit(self) -> bool:
-        return not any(problem.fatal for problem in self.problems)
-
-    def lines(self) -> list[str]:
-        """The same for a terminal: what was found, each problem with its fix, and the answer last."""
-        cards = [
-            f"{c.name} ({c.arch}, {c.memory_bytes / GIB:.0f} GiB, {c.compute_units} {UNITS[c.kind]})"
-            for c in self.cards
-        ]
-        return [
-            *(f"{name}: {value}" for name, value in self.found.items()),
-            f"cards: {', '.join(cards)}",
-            f"the night's card: {self.card_reason}",
-            *(f"{'PROBLEM' if p.fatal else 'warning'}: {p}" for p in self.problems),
-            "fit for a night" if self.fit else "not fit for a night: mend what is marked PROBLEM",
-        ]
-
-
-def preflight(config: NightConfig, card: Card, night_dir: Path | None) -> tuple[Problem, ...]:
-    """All that is wrong, fatal problems first. `night_dir` need not exist yet; None: this checkout's logs/."""
+def preflight(config: NightConfig, card: Card, night_dir: Path | None, host: Host | None = None) -> tuple[Problem, ...]:
+    """All that is wrong, fatal problems first. `night_dir` need not exist yet; None: this checkout's logs/. `host` None:
+    this machine."""
+    host = host or Host()
     problems = [
-        *_interpreter(config.engine.python, card),
+        *_interpreter(config.engine.python, card, host),
+        *_host(config.engine.python, card, host),
         *_tenants(card, config.card),
         *_model_and_memory(config, card),
         *_machine(night_dir or LOGS, config.limits.disk_free_bytes),
         *_tools(config, card),
         *_budget(config, card),
+        *_process(host, card, config),
     ]
     if config.engine.port is not None and (taken := machine_fit.port_problem(config.engine.port)):
         problems.append(Problem(what=taken[0], fix=taken[1]))
     return tuple(sorted(problems, key=lambda p: not p.fatal))
 
 
-def doctor(config: NightConfig | None) -> Diagnosis:
-    """The same checks, and what was found. Without a night file: the machine and the interpreter that set-up chose."""
-    if config is not None:
-        card, reason = choose_card(config)
-        problems = preflight(config, card, None)
-        return Diagnosis(
-            found=_found(config.engine.python), cards=detect(), card=card, card_reason=reason, problems=problems
-        )
-    problems = (*_machine(LOGS, GIB), *_git())
-    cards = detect()
-    try:
-        python = str(engine_python())
-    except ValueError as error:
-        card, reason = pick_card(cards, None, {})
-        problems = (Problem(what="engine.python", fix=str(error)), *problems)
-        return Diagnosis(found={}, cards=cards, card=card, card_reason=reason, problems=problems)
-    card, reason = pick_card(cards, installed(python).build, {})
-    problems = (*_interpreter(python, card), *_tenants(card, CardRule()), *problems)
-    return Diagnosis(found=_found(python), cards=cards, card=card, card_reason=reason, problems=problems)
+def without_night(python: str | None, card: Card, host: Host | None = None) -> tuple[Problem, ...]:
+    """What can be said before there is a night file. `python` None: set-up has chosen no interpreter."""
+    host = host or Host()
+    problems = [*_interpreter(python, card, host)] if python else []
+    return (*problems, *_tenants(card, CardRule()), *_machine(LOGS, GIB), *_git(), *_process(host, card, None))
 
 
 def engine_versions(python: str) -> dict[str, str | None]:
@@ -127,9 +92,30 @@ def memory_for_twins(config: NightConfig, card: Card, one_engine_bytes: int | No
     return (True, f"two engines at once: {words}") if 0 < need <= free else (False, f"one engine at a time: {words}")
 
 
-def _interpreter(python: str, card: Card) -> Iterator[Problem]:
+def foresee_twins(config: NightConfig, card: Card) -> tuple[bool, str]:
+    """Before any engine is up: will the card hold two of them? An estimate; memory_for_twins decides once one is up."""
+    free, model = free_memory(card), engine_fit.read_model(Path(config.engine.model))
+    if free is None or model is None:
+        return False, "no telling: " + ("the card does not say what is free" if free is None else "no model was read")
+    need = engine_fit.engine_bytes(config.engine, card, model)
+    words = f"each wants about {need / GIB:.1f} GiB, and {free / GIB:.1f} are free on {card.name}"
+    if need + int(need * (1 + TWIN_RESERVE)) <= free:
+        return True, f"yes: {words}"
+    wanted = (
+        "set VLLM_CPU_KVCACHE_SPACE"
+        if card.kind == "cpu"
+        else f"set engine.flags.gpu-memory-utilization to {TWIN_SHARE:g} or less, where the model fits in that"
+    )
+    return False, f"no, one after the other: {words}; for two, {wanted}"
+
+
+def _interpreter(python: str, card: Card, host: Host) -> Iterator[Problem]:
     answer = installed(python)
     fix = "run `make setup`, or set engine.python to an interpreter that has vLLM"
+    if card.kind == "amd" or (host.wants_amd() and answer.build not in ("cpu", "cuda")):
+        which = card.arch if card.kind == "amd" else "your card"
+        fix = f"install a vLLM for {which} (docs/cards.md) and name its interpreter in NIGHTGATE_ENGINE_PYTHON; "
+        fix += "`make setup` brings one for the CPU only"
     if answer.problem is not None:
         yield Problem(what=f"engine.python: {python} {answer.problem}", fix=fix)
     elif not answer.has_vllm:
@@ -147,6 +133,19 @@ def _tenants(card: Card, rule: CardRule) -> Iterator[Problem]:
         yield Problem(what=found, fix=fix, fatal=False)
     elif found:
         yield Problem(what=found, fix=FIX)
+
+
+def _host(python: str, card: Card, host: Host) -> Iterator[Problem]:
+    """Driver and device files, where the engine needs an AMD card: also when none of them is seen."""
+    if card.kind == "amd" or (installed(python).build == "rocm" and host.wants_amd()):
+        for what, fix, fatal in amd_problems(host, read_software(host.root, host.env)):
+            yield Problem(what=what, fix=fix, fatal=fatal)
+
+
+def _process(host: Host, card: Card, config: NightConfig | None) -> Iterator[Problem]:
+    """Limits of this process, and what would end it early."""
+    for what, fix, fatal in (*limit_problems(host, card, config), *time_problems(host, config)):
+        yield Problem(what=what, fix=fix, fatal=fatal)
 
 
 def _model_and_memory(config: NightConfig, card: Card) -> Iterator[Problem]:
@@ -216,8 +215,3 @@ def _budget(config: NightConfig, card: Card) -> Iterator[Problem]:
             f"at the very least {least / 60:.0f} minutes here"
         )
         yield Problem(what=what, fix="raise minutes (or --hours), or lower judge.aa_launch_pairs", fatal=False)
-
-
-def _found(python: str) -> dict[str, str]:
-    found = {name: value for name, value in engine_versions(python).items() if value is not None}
-    return {"engine.python": python, **found}

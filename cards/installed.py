@@ -36,7 +36,9 @@ if found is not None and found.origin:
     hip, cuda = scope.get("hip"), scope.get("cuda")
 print("nightgate-answer:" + json.dumps(dict(
     python=platform.python_version(), vllm=vllm, vllm_distribution=dist, torch=version("torch")[1],
-    hip=hip, cuda=cuda,
+    hip=hip, cuda=cuda, triton=version("triton", "pytorch-triton-rocm", "triton-rocm")[1],
+    aiter=version("amd-aiter", "aiter")[1], torch_folder=os.path.dirname(found.origin) if found and found.origin else None,
+    vllm_folder=os.path.dirname(getattr(spec("vllm"), "origin", None) or "") or None,
     headers=os.path.exists(os.path.join(sysconfig.get_path("include") or "", "Python.h")))))
 """
 
@@ -50,6 +52,10 @@ class Installed(Frozen):
     torch: str | None = None
     hip: str | None = None  # the version that torch was built for
     cuda: str | None = None
+    triton: str | None = None
+    aiter: str | None = None
+    torch_folder: str | None = None  # where torch lies
+    vllm_folder: str | None = None
     headers: bool | None = None  # Python.h, which compiled modes need
     problem: str | None = None
 

@@ -29,7 +29,9 @@ Z100 = Card(
 def measured(gb_s: float) -> MeasuredSheet:
     """Made up, with the rate that a public report gives for a Z100."""
     rate = Rate(value=gb_s, lowest=gb_s, highest=gb_s, repeats=20)
-    return MeasuredSheet(arch="gfx906", card="Hygon gfx906", copy_gb_s=rate, how="made up", at="2026-11-30T22:00:00+00:00")
+    return MeasuredSheet(
+        arch="gfx906", card="Hygon gfx906", copy_gb_s=rate, how="made up", at="2026-11-30T22:00:00+00:00"
+    )
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def night(tmp_path: Path, model: Path) -> Iterator[Night]:
-    work = Workload(name="w", concurrency=4, requests=8, warmup_requests=2, input_tokens=(512, 512), output_tokens=(64, 64))
+    work = Workload(
+        name="w", concurrency=4, requests=8, warmup_requests=2, input_tokens=(512, 512), output_tokens=(64, 64)
+    )
     engine = EngineSettings(python="/nowhere/python", model=str(model))
     config = NightConfig(name="n", minutes=60, engine=engine, workload=work, card=CardRule(copy_test=True))
     folder = tmp_path / "night"

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from agents import engine_fit, machine_fit
+from agents.doctor import doctor
 from agents.machine_fit import HEAVY_CORES, Sample, heavy_processes, port_problem
-from agents.preflight import Problem, doctor, engine_versions, memory_for_twins, preflight
+from agents.preflight import Problem, engine_versions, foresee_twins, memory_for_twins, preflight
 from cards.tenancy import tenants
 from contracts import Card, CardRule, EngineSettings, NightConfig, Workload
 from tests.cards.tenants import computing, mi50
@@ -210,6 +211,25 @@ def test_twins_where_memory_holds_two(
     enough, why = memory_for_twins(night(model, **engine), card, resident_gib and resident_gib * GIB)
     assert why.startswith(begins)
     assert enough == begins.startswith("two")
+
+
+@pytest.mark.parametrize(
+    ("card", "free_gib", "engine", "begins"),
+    [
+        (CPU, 16, {}, "yes: each wants about 3.5 GiB, and 16.0 are free on CPU"),
+        (CPU, 6, {}, "no, one after the other: each wants about 3.5 GiB, and 6.0 are free on CPU"),
+        (GPU, 139, {"flags": {"gpu-memory-utilization": 0.45}}, "yes: each wants about 63.0 GiB"),
+        (GPU, 139, {}, "no, one after the other: each wants about 128.8 GiB, and 139.0 are free on H200; for two, set"),
+        (GPU, None, {}, "no telling: the card does not say what is free"),
+    ],
+)
+def test_before_any_engine_twins_are_an_estimate(
+    model: Path, monkeypatch: pytest.MonkeyPatch, card: Card, free_gib: int | None, engine: dict[str, object], begins: str
+) -> None:
+    monkeypatch.setattr("agents.preflight.free_memory", lambda _card: None if free_gib is None else free_gib * GIB)
+    enough, why = foresee_twins(night(model, **engine), card)
+    assert why.startswith(begins)
+    assert enough == begins.startswith("yes")
 
 
 # --- the machine --------------------------------------------------------------------------------------------------

@@ -42,7 +42,9 @@ def test_this_machine_s_memory_for_real() -> None:
 
 
 def test_a_card_that_torch_does_not_see_gets_one_line() -> None:
-    with pytest.raises(CopyTestError, match="could not run on Hygon gfx906 .torch sees no GPU.: run `run_night.py doctor`"):
+    with pytest.raises(
+        CopyTestError, match="could not run on Hygon gfx906 .torch sees no GPU.: run `run_night.py doctor`"
+    ):
         copy_test(engine_python(), Z100, {}, time_limit_s=60)
 
 

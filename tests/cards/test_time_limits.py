@@ -1,0 +1,94 @@
+"""What would end a night early, from /proc and /etc written down in the kernel's and systemd's formats."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cards.time_limits import ancestors, ends_early, kills_at_logout, systemd_seconds
+from tests.cards.trees import write
+
+NOW = 1_800_000_000.0
+
+
+def process(root: Path, pid: int, parent: int, name: str, *command: str) -> None:
+    write(root / f"proc/{pid}/status", f"Name:\t{name}\nPPid:\t{parent}\n")
+    write(root / f"proc/{pid}/comm", f"{name}\n")
+    write(root / f"proc/{pid}/cmdline", "\0".join(command or (name,)) + "\0")
+
+
+def said(root: Path, env: dict[str, str] | None = None, minutes: float | None = 480) -> list[str]:
+    return [f"{w}: {f}" for w, f in ends_early(root, env or {}, 100, 1000, "ann", minutes, NOW)]
+
+
+def test_nothing_known_is_nothing_said(tmp_path: Path) -> None:
+    assert said(tmp_path) == []
+
+
+def test_slurm(tmp_path: Path) -> None:
+    env = {"SLURM_JOB_END_TIME": str(int(NOW) + 7200), "SLURM_JOB_ID": "77"}
+    assert said(tmp_path, env) == [
+        "Slurm (job 77) ends all this in 120 minutes, and the night wants 480 minutes: ask for more time there, or lower "
+        "minutes (--hours)"
+    ]
+    assert said(tmp_path, env, minutes=60) == []
+    assert said(tmp_path, env, minutes=None)[0].startswith("Slurm (job 77) ends all this in 120 minutes: ask")
+
+
+def test_a_timeout_above_us_for_real() -> None:
+    code = "import os; from pathlib import Path; from cards.time_limits import ends_early;"
+    code += "print(list(ends_early(Path('/'), {}, os.getpid(), os.getuid(), 'x', 60, 0)))"
+    command = ["timeout", "-k", "1", "90s", sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
+    assert "`timeout 90s` (pid " in done.stdout or "`timeout 1` (pid " in done.stdout, done.stderr
+    assert ancestors(Path("/"), os.getpid())[0].pid == os.getppid()
+
+
+def test_a_systemd_unit_with_a_limit(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "0::/user.slice/user-1000.slice/run-u12.service\n")
+    write(tmp_path / "run/systemd/transient/run-u12.service", "[Service]\nRuntimeMaxSec=4h\n")
+    assert said(tmp_path)[0].startswith("systemd (run-u12.service, RuntimeMaxSec) ends all this in 240 minutes")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("8h", 28800), ("1h 30min", 5400), ("90", 90), ("2d", 172800), ("infinity", None), ("", None)],
+)
+def test_time_spans_as_systemd_writes_them(text: str, seconds: float | None) -> None:
+    assert systemd_seconds(text) == seconds
+
+
+def test_a_shell_that_hangs_on_a_connection(tmp_path: Path) -> None:
+    process(tmp_path, 100, 99, "python")
+    process(tmp_path, 99, 98, "bash")
+    process(tmp_path, 98, 1, "sshd", "sshd: ann@pts/0")
+    process(tmp_path, 1, 0, "systemd")
+    assert [line.split(":")[0] for line in said(tmp_path)] == [
+        "this shell hangs on an ssh connection, and a night ends in order when that is lost (SIGHUP)"
+    ]
+    assert said(tmp_path, {"TMUX": "/tmp/tmux-1000/default,1,0"}) == []
+
+
+def test_logind_that_ends_everything_at_logout(tmp_path: Path) -> None:
+    write(tmp_path / "etc/systemd/logind.conf", "[Login]\n#KillUserProcesses=yes\n")
+    write(tmp_path / "proc/self/cgroup", "0::/user.slice/user-1000.slice/session-3.scope\n")
+    assert not kills_at_logout(tmp_path, "ann") and said(tmp_path) == []
+    write(tmp_path / "etc/systemd/logind.conf.d/site.conf", "[Login]\nKillUserProcesses=yes\n")
+    assert kills_at_logout(tmp_path, "ann") and not kills_at_logout(tmp_path, "root")  # root is left out unless told
+    assert said(tmp_path, {"TMUX": "x"}) == [
+        "logind ends all processes of a user who logs out (KillUserProcesses=yes), those in tmux and screen too: "
+        "`loginctl enable-linger ann`, then start the night in `systemd-run --user --scope tmux`"
+    ]
+
+
+def test_a_user_manager_that_ends_with_the_last_login(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope\n")
+    assert said(tmp_path) == [
+        "systemd ends what your user manager started when you log out: loginctl enable-linger ann"
+    ]
+    write(tmp_path / "var/lib/systemd/linger/ann", "")
+    assert said(tmp_path) == []
