@@ -1,7 +1,7 @@
 """`run_night.py doctor`: what this machine is, what is wrong with it for a night, and what to do about each thing.
 
-Nothing here starts an engine or opens a card, but for --measure, which runs the copy test. A few seconds at most: asking
-the interpreter takes a tenth of one, reading a vLLM's libraries for their archs about one.
+Nothing here starts an engine or opens a card, but for --measure, which runs the copy test. A few seconds at most:
+asking the interpreter takes a tenth of one, reading a vLLM's libraries for their archs about one.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def _problem_lines(problem: Problem) -> tuple[str, str]:
 
 
 def doctor(config: NightConfig | None, host: Host | None = None, measure: bool = False) -> Diagnosis:
-    """Without a night file: the machine, and the interpreter that set-up chose. Another `host` is a machine written down
-    as a folder; its interpreter, disk and CPU are then still this machine's. Never raises for what it finds."""
+    """Without a night file: the machine, and the interpreter that set-up chose. Another `host` is a machine written
+    down as a folder; its interpreter, disk and CPU are then still this machine's. Never raises for what it finds."""
     host = host or Host()
     cards, software = detect(host.root), read_software(host.root, host.env)
     problems: list[Problem] = []
@@ -126,8 +126,8 @@ def _subject(cards: Sequence[Card], card: Card, answer: Installed, reason: str) 
 
 
 def _of_host(host: Host, software: Software, answer: Installed) -> Iterator[Problem]:
-    """Of a machine that has an AMD or Hygon card, whether the engine's interpreter is ready for it or not. Cards that the
-    engine's build does not use are only looked at."""
+    """Of a machine that has an AMD or Hygon card, whether the engine's interpreter is ready for it or not. Cards that
+    the engine's build does not use are only looked at."""
     if host.wants_amd() and answer.build not in ("cpu", "cuda"):
         yield from (Problem(what=w, fix=f, fatal=fatal) for w, f, fatal in host_fit.amd_problems(host, software))
     for what, fix in card_problems(host.root, host.root / "dev"):

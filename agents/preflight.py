@@ -41,8 +41,8 @@ class Problem(Frozen):
 
 
 def preflight(config: NightConfig, card: Card, night_dir: Path | None, host: Host | None = None) -> tuple[Problem, ...]:
-    """All that is wrong, fatal problems first. `night_dir` need not exist yet; None: this checkout's logs/. `host` None:
-    this machine."""
+    """All that is wrong, fatal problems first. `night_dir` need not exist yet; None: this checkout's logs/. `host`
+    None: this machine."""
     host = host or Host()
     problems = [
         *_interpreter(config.engine.python, card, host),

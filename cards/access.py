@@ -1,8 +1,8 @@
 """May this user compute on the AMD cards here? By the device files alone: nothing is opened.
 
 ROCm's compute interface is /dev/kfd (all cards) and /dev/dri/renderD* (one a card), usually root:render 0660; older
-distributions use the group video. Hygon's containers are started with /dev/mkfd too. In a container a group counts by its
-number, and the host's number of `render` seldom is the image's. AMD: "Running ROCm Docker containers", 2026-01-20;
+distributions use the group video. Hygon's containers are started with /dev/mkfd too. In a container a group counts by
+its number, and the host's number of `render` seldom is the image's. AMD: "Running ROCm Docker containers", 2026-01-20;
 ROCm-docker issue 90. Hygon: public container recipes for DCU, 2026. Not yet run on such a machine.
 """
 
@@ -173,7 +173,7 @@ def _let_in(shut: list[DeviceFile], who: Who, inside: str | None, hygon: bool) -
         )
     strange = [g for g in groups if g not in who.gids]
     if not strange:
-        return "you are in their group, and still shut out: a device cgroup or an access list does it; ask who runs this machine"
+        return "you are in their group: a device cgroup or an access list shuts you out; ask who runs this machine"
     if inside:
         numbers = " ".join(f"--group-add {g}" for g in strange)
         return f"start the container with {numbers} (groups count by number in there)"

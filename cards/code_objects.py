@@ -1,8 +1,8 @@
 """For which AMD archs a library's kernels were compiled, read from the file: nothing is loaded.
 
 Clang's offload bundles name each code object: "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-" (clang's documentation, "Clang
-Offload Bundler"). A compressed bundle (magic "CCOB") hides the names, so a file that holds one says nothing. rocBLAS keeps
-one file an arch: TensileLibrary_lazy_gfx942.dat. Tested on bytes in that format; no ROCm wheel was here.
+Offload Bundler"). A compressed bundle (magic "CCOB") hides the names, so a file that holds one says nothing. rocBLAS
+keeps one file an arch: TensileLibrary_lazy_gfx942.dat. Tested on bytes in that format; no ROCm wheel was here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measures the night's card: a short child in the engine's interpreter copies memory on it, and multiplies matrices.
 
-The loop never imports torch, so the child does (copy_worker.py); it ends before the first engine starts. Run for real on
-CPU engines; the GPU half was not yet run on an AMD card.
+The loop never imports torch, so the child does (copy_worker.py); it ends before the first engine starts. Run for real
+on CPU engines; the GPU half was not yet run on an AMD card.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORKER = Path(__file__).with_name("copy_worker.py")
 TIME_LIMIT_S = 120.0  # importing torch takes 2 s on a warm machine, and tens where the file system is cold
 WORK_S = 10.0  # of it for the measurements themselves
 REPEATS = 20
-# Well above any cache: the MI300X and MI355X have 256 MiB of Infinity Cache, server CPUs up to about 1 GiB of L3 in all.
+# Well above any cache: the MI300X and MI355X have 256 MiB of Infinity Cache, large server CPUs up to 1 GiB of L3.
 BUFFER_BYTES = {"amd": 1 << 30, "nvidia": 1 << 30, "cpu": 1 << 28}
 LEAST_BUFFER_BYTES = 1 << 24
 
@@ -66,7 +66,8 @@ def now() -> str:
 
 def _ask(python: str, asked: Mapping[str, Any], env: Mapping[str, str], time_limit_s: float) -> dict[str, Any]:
     """The child's answer. PYTHON* variables of ours do not reach it, nor does any folder of this project: the script is
-    given by its text (-I would do that too, but would also shut out an interpreter that finds its packages by PYTHONPATH)."""
+    given by its text (-I would do that too, but would also shut out an interpreter that finds its packages by
+    PYTHONPATH)."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     fix = "run it again when the machine is quiet, or switch card.copy_test off"
     with tempfile.TemporaryDirectory(prefix="nightgate-copy-") as neutral:

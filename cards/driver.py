@@ -2,7 +2,7 @@
 
 | fact | where |
 | --- | --- |
-| amdgpu | /sys/module/amdgpu/version (AMD's own package, amdgpu-dkms); the kernel's own amdgpu has no version, so the kernel's |
+| amdgpu | /sys/module/amdgpu/version (AMD's own package, amdgpu-dkms); the kernel's own has none |
 | Hygon's driver | /sys/module/hycu/version or /sys/module/hydcu/version (read in a device plugin for Hygon's cards) |
 | NVIDIA's | /proc/driver/nvidia/version |
 | ROCm | .info/version in ROCM_PATH, /opt/rocm or the newest /opt/rocm-*; in a container the container's |
@@ -155,8 +155,10 @@ def driver_problems(root: Path, env: Mapping[str, str] = {}) -> tuple[tuple[str,
 def _install(card: PciCard, software: Software) -> str:
     if card.maker == "Hygon":
         if software.module in HYGON_MODULES:
-            return f"the module {software.module} is loaded and did not take it: look in `dmesg | grep -i -e dcu -e {software.module}`"
-        return "install Hygon's DCU driver and DTK (from Hygon's developer site), then `modprobe hydcu` (hycu in some versions)"
+            return f"the module {software.module} is loaded and did not take it: look in `dmesg`"
+        return (
+            "install Hygon's DCU driver and DTK (Hygon's developer site), then `modprobe hydcu` (in some versions hycu)"
+        )
     if software.module == "amdgpu":
-        return "the module amdgpu is loaded and did not take it: look in `dmesg | grep amdgpu`"
+        return "the module amdgpu is loaded and did not take it: look in `dmesg`"
     return "install amdgpu-dkms of the ROCm version that docs/cards.md names for this card, then `modprobe amdgpu`"

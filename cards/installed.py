@@ -37,7 +37,7 @@ if found is not None and found.origin:
 print("nightgate-answer:" + json.dumps(dict(
     python=platform.python_version(), vllm=vllm, vllm_distribution=dist, torch=version("torch")[1],
     hip=hip, cuda=cuda, triton=version("triton", "pytorch-triton-rocm", "triton-rocm")[1],
-    aiter=version("amd-aiter", "aiter")[1], torch_folder=os.path.dirname(found.origin) if found and found.origin else None,
+    aiter=version("amd-aiter", "aiter")[1], torch_folder=os.path.dirname(getattr(found, "origin", None) or "") or None,
     vllm_folder=os.path.dirname(getattr(spec("vllm"), "origin", None) or "") or None,
     headers=os.path.exists(os.path.join(sysconfig.get_path("include") or "", "Python.h")))))
 """

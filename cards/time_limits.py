@@ -1,7 +1,7 @@
 """What would end a night before its time: batch systems, a `timeout` above us, systemd, a terminal that hangs up.
 
-Pure over /proc, /etc and /run of a root, and the environment. What cannot be seen from here (a batch system that tells no
-end, an administrator's cron job) is not guessed.
+Pure over /proc, /etc and /run of a root, and the environment. What cannot be seen from here (a batch system that tells
+no end, an administrator's cron job) is not guessed.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def measure_card(night: Night) -> None:
 
 
 def sheet_of(card: Card, measured: MeasuredSheet | None = None) -> CardSheet | None:
-    """The card's sheet, tonight's own bandwidth in it; None where nobody wrote one (a CPU, an arch that is not known)."""
+    """The card's sheet, tonight's own bandwidth in it; None where nobody wrote one (a CPU, an unknown
+    arch)."""
     try:
         sheet = read_sheet(card.arch)
     except SheetError:

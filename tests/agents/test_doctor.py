@@ -57,13 +57,13 @@ def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask) -> None:  # type:
         "device files: /dev/kfd NO, /dev/mkfd NO, /dev/dri/renderD128 NO",
         "limits: open files 1048576, locked memory 8 MiB, /dev/shm 16.0 GiB",
         "ports: 20000 to 29999 on 127.0.0.1, a free one for each engine",
-        "sheet of gfx906: 1024 GB/s; TFLOPS: fp32 13.3, fp16 26.5, int8 53; no matrix cores, bf16 arithmetic, FP8, MXFP4 "
-        "(published, of AMD Radeon Instinct MI50 (32 GB); --measure measures yours)",
+        "sheet of gfx906: 1024 GB/s; TFLOPS: fp32 13.3, fp16 26.5, int8 53; no matrix cores, bf16 arithmetic, FP8, "
+        "MXFP4 (published, of AMD Radeon Instinct MI50 (32 GB); --measure measures yours)",
         "cards: Hygon gfx906 (gfx906, 32 GiB, 60 CUs, 0000:04:00.0); A CPU of the tests (x86_64, 32 GiB, 8 cores)",
         "the night's card: none yet: the engine's interpreter has no vLLM; it would be Hygon gfx906 (gfx906)",
         "known of these versions on this card (sources: configs/versions.yaml):",
-        "  ROCm 6.3.25211: ROCm 6.3 is what the two forks of vLLM for this arch install, and HIP 6.3 what the Z100 report "
-        "ran [published]",
+        "  ROCm 6.3.25211: ROCm 6.3 is what the two forks of vLLM for this arch install, and HIP 6.3 what the Z100 "
+        "report ran [published]",
         "  torch 2.9.0: 2.9 is what nlzy's fork and the Z100 report used, 2.10.0 (built with PYTORCH_ROCM_ARCH=gfx906) "
         "what mobydick's does [published]",
         "  Triton 3.5.0: upstream Triton 3.5 to 3.7.1 refuses this arch (unsupported target: 'gfx906') [measured here]",
@@ -98,7 +98,7 @@ def test_before_the_driver(tmp_path: Path, ask) -> None:  # type: ignore[no-unty
     found = ask(host(z100(tmp_path / "root", module=None)), python="3.10.12")
     assert words(found)[1] == (
         "PROBLEM: a Hygon card (0x54b7) sits at 0000:04:00.0, and no driver has it: install Hygon's DCU driver and DTK "
-        "(from Hygon's developer site), then `modprobe hydcu` (hycu in some versions)"
+        "(Hygon's developer site), then `modprobe hydcu` (in some versions hycu)"
     )
     assert "install a vLLM for your card (docs/cards.md)" in words(found)[0]
     assert found.found["driver"] == "none is loaded for AMD or Hygon cards"
@@ -110,9 +110,9 @@ def test_in_a_container_without_its_devices(tmp_path: Path, ask) -> None:  # typ
     found = ask(host(root), **TORCH_ONLY)
     assert found.found["inside"] == "a container (docker)"
     assert (
-        "PROBLEM: there is no /dev/kfd, through which all compute work goes: start the container with --device=/dev/kfd "
-        "--device=/dev/dri --group-add video --ipc=host --security-opt seccomp=unconfined --device=/dev/mkfd "
-        "-v /opt/hyhal:/opt/hyhal:ro"
+        "PROBLEM: there is no /dev/kfd, through which all compute work goes: start the container with "
+        "--device=/dev/kfd --device=/dev/dri --group-add video --ipc=host --security-opt seccomp=unconfined "
+        "--device=/dev/mkfd -v /opt/hyhal:/opt/hyhal:ro"
     ) in words(found)
 
 
@@ -143,8 +143,8 @@ def test_an_mi355x_on_an_old_rocm(tmp_path: Path, ask) -> None:  # type: ignore[
     answer = {"python": "3.12.3", "torch": "2.7.0", "hip": "6.4.1", "vllm": "0.30.0", "vllm_distribution": "vllm"}
     found = ask(host(root, LI.model_copy(update={"gids": (109,)})), **answer)
     assert words(found) == [
-        "warning: ROCm 6.4.1: the MI350 series needs ROCm 7.0 or later [published]: install ROCm 7, or start one of vLLM's "
-        "ROCm images (vllm/vllm-openai-rocm)"
+        "warning: ROCm 6.4.1: the MI350 series needs ROCm 7.0 or later [published]: install ROCm 7, or start one of "
+        "vLLM's ROCm images (vllm/vllm-openai-rocm)"
     ]
     assert any(
         line.startswith("  vLLM 0.30.0: the image") and line.endswith("[recorded night]") for line in found.lines()

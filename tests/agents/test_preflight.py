@@ -224,7 +224,12 @@ def test_twins_where_memory_holds_two(
     ],
 )
 def test_before_any_engine_twins_are_an_estimate(
-    model: Path, monkeypatch: pytest.MonkeyPatch, card: Card, free_gib: int | None, engine: dict[str, object], begins: str
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    card: Card,
+    free_gib: int | None,
+    engine: dict[str, object],
+    begins: str,
 ) -> None:
     monkeypatch.setattr("agents.preflight.free_memory", lambda _card: None if free_gib is None else free_gib * GIB)
     enough, why = foresee_twins(night(model, **engine), card)

@@ -61,8 +61,8 @@ def test_in_a_container_groups_count_by_number(tmp_path: Path) -> None:
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     assert said(tmp_path, ANN) == [
-        "there is no /dev/kfd, through which all compute work goes: load the driver: amdgpu (`modprobe amdgpu`); `dmesg` "
-        "says why it did not"
+        "there is no /dev/kfd, through which all compute work goes: load the driver: amdgpu (`modprobe amdgpu`); "
+        "`dmesg` says why it did not"
     ]
     devices(tmp_path, "kfd")
     (tmp_path / ".dockerenv").touch()

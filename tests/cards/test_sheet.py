@@ -38,6 +38,10 @@ def test_peaks_are_clock_times_units() -> None:
     """FLOPs a clock and compute unit (AMD lab notes; ISSCC 2026) x units x clock."""
     assert read_sheet("gfx90a").tflops["fp16"].value == pytest.approx(1024 * 110 * 1.7e9 / 1e12, rel=1e-3)
     assert read_sheet("gfx942").tflops["bf16"].value == pytest.approx(2048 * 304 * 2.1e9 / 1e12, rel=1e-3)
+    assert read_sheet("gfx942").tflops["fp8"].value == pytest.approx(4096 * 304 * 2.1e9 / 1e12, rel=1e-3)
+    assert read_sheet("gfx942").tflops["fp32"].value == pytest.approx(256 * 304 * 2.1e9 / 1e12, rel=1e-3)
+    old = read_sheet("gfx906").tflops
+    assert old["int8"].value == pytest.approx(4 * old["fp32"].value, rel=0.01)
     assert read_sheet("gfx950").tflops["fp8"].value == pytest.approx(8192 * 256 * 2.4e9 / 1e12, rel=1e-3)
 
 
@@ -74,3 +78,14 @@ def test_a_word_that_nobody_explained_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sheet, "FOLDER", tmp_path)
     with pytest.raises(SheetError, match="magic: not in the table"):
         read_sheet("gfx90a")
+
+
+def test_what_a_server_asks_first_is_told_of_every_card() -> None:
+    """A word in neither list was not looked at: for these it was, on every card."""
+    for arch in known_sheets():
+        card = read_sheet(arch)
+        told = {*card.native, *card.absent}
+        assert {"fp8", "fp8_fnuz", "mx", "bf16_matrix", "int8_matrix"} <= told, arch
+        assert ("fp8" in card.tflops) == bool({"fp8", "fp8_fnuz"} & {*card.native}), arch
+        assert ("fp4" in card.tflops) == ("mx" in card.native), arch
+        assert ("bf16" in card.tflops) == bool({"bf16", "bf16_matrix"} & {*card.native}), arch

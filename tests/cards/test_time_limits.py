@@ -32,8 +32,8 @@ def test_nothing_known_is_nothing_said(tmp_path: Path) -> None:
 def test_slurm(tmp_path: Path) -> None:
     env = {"SLURM_JOB_END_TIME": str(int(NOW) + 7200), "SLURM_JOB_ID": "77"}
     assert said(tmp_path, env) == [
-        "Slurm (job 77) ends all this in 120 minutes, and the night wants 480 minutes: ask for more time there, or lower "
-        "minutes (--hours)"
+        "Slurm (job 77) ends all this in 120 minutes, and the night wants 480 minutes: ask for more time there, or "
+        "lower minutes (--hours)"
     ]
     assert said(tmp_path, env, minutes=60) == []
     assert said(tmp_path, env, minutes=None)[0].startswith("Slurm (job 77) ends all this in 120 minutes: ask")

@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
     bad.write_text("statements: [{arch: [gfx906]}]")
     with pytest.raises(VersionsError, match="versions.yaml cannot be used"):
         read_versions(bad)
-    good = dict(arch=("gfx906",), part="torch", says="x", source="y", evidence="published")
+    good = {"arch": ("gfx906",), "part": "torch", "says": "x", "source": "y", "evidence": "published"}
     with pytest.raises(ValueError, match="names a fix"):
         Statement.model_validate({**good, "versions": ">=1", "verdict": "refuses"})
     with pytest.raises(ValueError, match="write a range like"):
