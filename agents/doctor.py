@@ -6,6 +6,7 @@ asking the interpreter takes a tenth of one, reading a vLLM's libraries for thei
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 
@@ -90,6 +91,7 @@ def doctor(config: NightConfig | None, host: Host | None = None, measure: bool =
     else:
         problems += preflight.without_night(python, subject, host)
     problems += _of_host(host, software, answer)
+    problems += not_said_yet(card_problems(host.root, host.root / "dev"), problems)
     problems += _of_versions(subject, answer, software, host)
     problems += _of_ports()
     measured = None
@@ -130,8 +132,16 @@ def _of_host(host: Host, software: Software, answer: Installed) -> Iterator[Prob
     the engine's build does not use are only looked at."""
     if host.wants_amd() and answer.build not in ("cpu", "cuda"):
         yield from (Problem(what=w, fix=f, fatal=fatal) for w, f, fatal in host_fit.amd_problems(host, software))
-    for what, fix in card_problems(host.root, host.root / "dev"):
-        yield Problem(what=what, fix=fix, fatal=False)
+
+
+def not_said_yet(found: Sequence[tuple[str, str]], said: Sequence[Problem]) -> Iterator[Problem]:
+    """What is wrong with cards, but for cards and device files that a problem in `said` is about already. None of it
+    stops a night by itself: where no card is left for the engine, that has been said."""
+    told = " ".join(problem.what for problem in said)
+    for what, fix in found:
+        names = re.findall(r"/dev/[\w/]+|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", what)
+        if not names or any(name not in told for name in names):
+            yield Problem(what=what, fix=fix, fatal=False)
 
 
 def _of_versions(card: Card, answer: Installed, software: Software, host: Host) -> Iterator[Problem]:

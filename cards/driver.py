@@ -21,7 +21,8 @@ from typing import Literal
 from cards.kernel_files import read_line
 from contracts import Frozen
 
-DISPLAY_CLASSES = ("0x03", "0x12")  # PCI base classes: display controllers, processing accelerators
+# PCI classes: display controllers, processing accelerators, and co-processors, as which some Hygon cards report.
+DISPLAY_CLASSES = ("0x03", "0x12", "0x0b40")
 VENDORS: dict[str, tuple[str, Literal["amd", "nvidia"]]] = {
     "0x1002": ("AMD", "amd"),
     "0x1d94": ("Hygon", "amd"),

@@ -126,6 +126,9 @@ def _measured_on(view: NightView) -> list[tuple[str, str]]:
         told.append(
             ("Card", f"{card.name} ({card.arch}){place}, {card.compute_units} {unit}, {gibibytes(card.memory_bytes)}")
         )
+    if view.card_measured:
+        copied, stands = view.card_measured.measured.copy_gb_s, view.card_measured.overrides
+        told.append(("Copy test", f"{number(copied.value)} GB/s" + (f"; it stands for {stands}" if stands else "")))
     if config:
         told.append(("Model", Path(config.engine.model).name or config.engine.model))
         w = config.workload

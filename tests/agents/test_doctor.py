@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agents import machine_fit
-from agents.doctor import Diagnosis, doctor
+from agents.doctor import Diagnosis, doctor, not_said_yet
 from agents.host_fit import Host, limit_problems
+from agents.preflight import Problem
 from contracts import Card, EngineSettings, NightConfig, Workload
 from tests.agents.z100_host import LI, LIMITS, host, interpreter, z100
 from tests.cards.trees import cpu_node, gpu_node, machine, write
@@ -21,6 +23,7 @@ from tests.real import engine_python
 GIB = 1 << 30
 CHECKOUT = Path(__file__).resolve().parents[2]
 CPU = Card(arch="x86_64", kind="cpu", name="CPU", memory_bytes=GIB, compute_units=2, source="test")
+Ask = Callable[..., Diagnosis]
 TORCH_ONLY = {"python": "3.10.12", "torch": "2.9.0", "hip": "6.3.25211", "triton": "3.5.0", "headers": True}
 
 
@@ -32,7 +35,7 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """doctor, without a night file, with an interpreter that answers so."""
 
     def asked(where: Host, **answer: object) -> Diagnosis:
@@ -42,7 +45,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-unt
     return asked
 
 
-def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask) -> None:  # type: ignore[no-untyped-def]
+def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
     """torch for ROCm is there, vLLM is not; the user is not in the group render."""
     lines = ask(host(z100(tmp_path / "root")), **TORCH_ONLY).lines()
     assert [line for line in lines if not line.startswith("disk: ")] == [
@@ -83,7 +86,7 @@ def words(found: Diagnosis) -> list[str]:
     return [f"{'PROBLEM' if p.fatal else 'warning'}: {p}" for p in found.problems]
 
 
-def test_all_mended(tmp_path: Path, ask) -> None:  # type: ignore[no-untyped-def]
+def test_all_mended(tmp_path: Path, ask: Ask) -> None:
     """A fork's builds, and the user in the group."""
     answer = {**TORCH_ONLY, "triton": "3.6.0+gfx906", "vllm": "0.19.1rc0+gfx906", "vllm_distribution": "vllm"}
     found = ask(host(z100(tmp_path / "root"), LI.model_copy(update={"gids": (1000, 109)})), **answer)
@@ -94,7 +97,7 @@ def test_all_mended(tmp_path: Path, ask) -> None:  # type: ignore[no-untyped-def
     assert found.lines()[-1] == "fit for a night"
 
 
-def test_before_the_driver(tmp_path: Path, ask) -> None:  # type: ignore[no-untyped-def]
+def test_before_the_driver(tmp_path: Path, ask: Ask) -> None:
     found = ask(host(z100(tmp_path / "root", module=None)), python="3.10.12")
     assert words(found)[1] == (
         "PROBLEM: a Hygon card (0x54b7) sits at 0000:04:00.0, and no driver has it: install Hygon's DCU driver and DTK "
@@ -104,7 +107,7 @@ def test_before_the_driver(tmp_path: Path, ask) -> None:  # type: ignore[no-unty
     assert found.found["driver"] == "none is loaded for AMD or Hygon cards"
 
 
-def test_in_a_container_without_its_devices(tmp_path: Path, ask) -> None:  # type: ignore[no-untyped-def]
+def test_in_a_container_without_its_devices(tmp_path: Path, ask: Ask) -> None:
     root = z100(tmp_path / "root", devices=False)
     (root / ".dockerenv").touch()
     found = ask(host(root), **TORCH_ONLY)
@@ -116,7 +119,7 @@ def test_in_a_container_without_its_devices(tmp_path: Path, ask) -> None:  # typ
     ) in words(found)
 
 
-def test_vllm_s_own_build_holds_nothing_for_this_card(tmp_path: Path, ask) -> None:  # type: ignore[no-untyped-def]
+def test_vllm_s_own_build_holds_nothing_for_this_card(tmp_path: Path, ask: Ask) -> None:
     """The library is made up, in the format of clang's offload bundles."""
     package = tmp_path / "site/vllm"
     write(
@@ -132,7 +135,7 @@ def test_vllm_s_own_build_holds_nothing_for_this_card(tmp_path: Path, ask) -> No
     assert words(ask(host(tmp_path / "root", member), **answer, vllm_folder=str(package))) == []
 
 
-def test_an_mi355x_on_an_old_rocm(tmp_path: Path, ask) -> None:  # type: ignore[no-untyped-def]
+def test_an_mi355x_on_an_old_rocm(tmp_path: Path, ask: Ask) -> None:
     root = tmp_path / "root"
     machine(root)
     cpu_node(root, 0)
@@ -149,6 +152,16 @@ def test_an_mi355x_on_an_old_rocm(tmp_path: Path, ask) -> None:  # type: ignore[
     assert any(
         line.startswith("  vLLM 0.30.0: the image") and line.endswith("[recorded night]") for line in found.lines()
     )
+
+
+def test_a_card_or_a_file_is_spoken_of_once() -> None:
+    said = [Problem(what="li may not use /dev/kfd, /dev/dri/renderD128", fix="usermod")]
+    found = (
+        ("/dev/kfd may not be opened by this user", "usermod"),
+        ("0000:04:00.0 has fallen off the bus", "reboot"),
+        ("this machine has unlike AMD cards", "see the log"),
+    )
+    assert [p.what.split(" has")[0] for p in not_said_yet(found, said)] == ["0000:04:00.0", "this machine"]
 
 
 def test_limits_that_engines_inherit() -> None:

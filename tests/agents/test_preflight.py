@@ -17,8 +17,10 @@ from agents import engine_fit, machine_fit
 from agents.doctor import doctor
 from agents.machine_fit import HEAVY_CORES, Sample, heavy_processes, port_problem
 from agents.preflight import Problem, engine_versions, foresee_twins, memory_for_twins, preflight
+from cards.detect import detect
 from cards.tenancy import tenants
 from contracts import Card, CardRule, EngineSettings, NightConfig, Workload
+from tests.agents.z100_host import LI, host, interpreter, z100
 from tests.cards.tenants import computing, mi50
 
 GIB = 1 << 30
@@ -93,6 +95,26 @@ def test_a_gpu_build_on_a_machine_without_that_maker_s_card(model: Path, tmp_pat
 def test_versions_come_from_the_interpreter_itself() -> None:
     assert engine_versions(str(STANDIN))["vllm"] == "0.0.0+standin"
     assert engine_versions("/nowhere/python") == {"python": None, "vllm": None, "torch": None, "build": None}
+
+
+# --- the host -----------------------------------------------------------------------------------------------------
+
+
+def test_a_night_on_a_card_that_this_user_may_not_open_does_not_begin(model: Path, tmp_path: Path) -> None:
+    """A Z100's host, written down as a folder: nobody here has one."""
+    answer = {"python": "3.10.12", "vllm": "0.19.1+gfx906", "vllm_distribution": "vllm", "torch": "2.9.0", "hip": "6.3"}
+    config = night(model, python=str(interpreter(tmp_path / "engine", **answer)))
+    where = host(z100(tmp_path / "root"), env={"SLURM_JOB_END_TIME": "1800003600", "SLURM_JOB_ID": "5"})
+    card = detect(tmp_path / "root")[0]
+    problems = preflight(config, card, tmp_path, where)
+    assert fatal(problems)[0].startswith(
+        "li may not use /dev/kfd, /dev/mkfd, /dev/dri/renderD128: sudo usermod -aG render"
+    )
+    assert any(
+        str(p).startswith("Slurm (job 5) ends all this in 60 minutes, and the night wants 600") for p in problems
+    )
+    member = host(tmp_path / "root", LI.model_copy(update={"gids": (109,)}))
+    assert not any("/dev/" in line for line in fatal(preflight(config, card, tmp_path, member)))
 
 
 # --- the model and what fits ------------------------------------------------------------------------------------------
