@@ -16,6 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 WARM_UP = 3
@@ -117,7 +118,7 @@ def products(torch: Any, device: Any, kind: str, clock: Clock, repeats: int, unt
         try:
             left = torch.full((edge, edge), 0.5, dtype=dtypes[name], device=device)
             out = torch.empty_like(left)
-            times = samples(lambda a=left, o=out: torch.matmul(a, a, out=o), clock, repeats, until)  # type: ignore[misc]
+            times = samples(partial(torch.matmul, left, left, out=out), clock, repeats, until)
         except RuntimeError:
             continue
         found[name] = [2 * edge**3 / t / 1e12 for t in times]

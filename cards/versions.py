@@ -19,6 +19,7 @@ from contracts import Frozen
 FILE = Path(__file__).resolve().parents[1] / "configs" / "versions.yaml"
 Part = Literal["rocm", "torch", "triton", "vllm", "aiter"]
 Evidence = Literal["measured here", "read in source", "published", "recorded night"]
+Verdict = Literal["works", "refuses", "nobody has said so"]
 NAMES: dict[str, str] = {"rocm": "ROCm", "torch": "torch", "triton": "Triton", "vllm": "vLLM", "aiter": "AITER"}
 TERM = re.compile(r"(>=|<=|<|>)(\d+(?:\.\d+)*)")
 
@@ -58,7 +59,7 @@ class Told(Frozen):
 
     part: str
     version: str
-    verdict: Literal["works", "refuses", "nobody has said so"]
+    verdict: Verdict
     statement: Statement | None = None
 
     def __str__(self) -> str:
@@ -105,6 +106,6 @@ def told(arch: str, installed: Mapping[str, str | None], statements: tuple[State
             continue
         about = sorted((s for s in own if s.part == part and s.about(version)), key=lambda s: s.verdict != "refuses")
         first = about[0] if about else None
-        verdict = first.verdict if first else "nobody has said so"
+        verdict: Verdict = first.verdict if first else "nobody has said so"
         found.append(Told(part=part, version=version, verdict=verdict, statement=first))
     return tuple(found)
