@@ -16,11 +16,9 @@ import pytest
 from agents import engine_fit, machine_fit
 from agents.doctor import doctor
 from agents.machine_fit import HEAVY_CORES, Sample, heavy_processes, port_problem
-from agents.preflight import Problem, engine_versions, foresee_twins, memory_for_twins, preflight
-from cards.detect import detect
+from agents.preflight import Problem, engine_versions, memory_for_twins, preflight
 from cards.tenancy import tenants
 from contracts import Card, CardRule, EngineSettings, NightConfig, Workload
-from tests.agents.z100_host import LI, host, interpreter, z100
 from tests.cards.tenants import computing, mi50
 
 GIB = 1 << 30
@@ -95,26 +93,6 @@ def test_a_gpu_build_on_a_machine_without_that_maker_s_card(model: Path, tmp_pat
 def test_versions_come_from_the_interpreter_itself() -> None:
     assert engine_versions(str(STANDIN))["vllm"] == "0.0.0+standin"
     assert engine_versions("/nowhere/python") == {"python": None, "vllm": None, "torch": None, "build": None}
-
-
-# --- the host -----------------------------------------------------------------------------------------------------
-
-
-def test_a_night_on_a_card_that_this_user_may_not_open_does_not_begin(model: Path, tmp_path: Path) -> None:
-    """A Z100's host, written down as a folder: nobody here has one."""
-    answer = {"python": "3.10.12", "vllm": "0.19.1+gfx906", "vllm_distribution": "vllm", "torch": "2.9.0", "hip": "6.3"}
-    config = night(model, python=str(interpreter(tmp_path / "engine", **answer)))
-    where = host(z100(tmp_path / "root"), env={"SLURM_JOB_END_TIME": "1800003600", "SLURM_JOB_ID": "5"})
-    card = detect(tmp_path / "root")[0]
-    problems = preflight(config, card, tmp_path, where)
-    assert fatal(problems)[0].startswith(
-        "li may not use /dev/kfd, /dev/mkfd, /dev/dri/renderD128: sudo usermod -aG render"
-    )
-    assert any(
-        str(p).startswith("Slurm (job 5) ends all this in 60 minutes, and the night wants 600") for p in problems
-    )
-    member = host(tmp_path / "root", LI.model_copy(update={"gids": (109,)}))
-    assert not any("/dev/" in line for line in fatal(preflight(config, card, tmp_path, member)))
 
 
 # --- the model and what fits ------------------------------------------------------------------------------------------
@@ -233,30 +211,6 @@ def test_twins_where_memory_holds_two(
     enough, why = memory_for_twins(night(model, **engine), card, resident_gib and resident_gib * GIB)
     assert why.startswith(begins)
     assert enough == begins.startswith("two")
-
-
-@pytest.mark.parametrize(
-    ("card", "free_gib", "engine", "begins"),
-    [
-        (CPU, 16, {}, "yes: each wants about 3.5 GiB, and 16.0 are free on CPU"),
-        (CPU, 6, {}, "no, one after the other: each wants about 3.5 GiB, and 6.0 are free on CPU"),
-        (GPU, 139, {"flags": {"gpu-memory-utilization": 0.45}}, "yes: each wants about 63.0 GiB"),
-        (GPU, 139, {}, "no, one after the other: each wants about 128.8 GiB, and 139.0 are free on H200; for two, set"),
-        (GPU, None, {}, "no telling: the card does not say what is free"),
-    ],
-)
-def test_before_any_engine_twins_are_an_estimate(
-    model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    card: Card,
-    free_gib: int | None,
-    engine: dict[str, object],
-    begins: str,
-) -> None:
-    monkeypatch.setattr("agents.preflight.free_memory", lambda _card: None if free_gib is None else free_gib * GIB)
-    enough, why = foresee_twins(night(model, **engine), card)
-    assert why.startswith(begins)
-    assert enough == begins.startswith("yes")
 
 
 # --- the machine --------------------------------------------------------------------------------------------------
