@@ -12,6 +12,8 @@ from pydantic import JsonValue
 from contracts import EngineSpec
 from engine.placement import NOTHING, Placement
 from engine.ports import LOOPBACK
+from engine.watcher import FOLDER as WATCHER
+from engine.watcher import SWITCH
 
 OWN_FLAGS = ("host", "port", "served-model-name", "compilation-config")  # set here, never by EngineSpec.flags
 
@@ -19,7 +21,7 @@ OWN_FLAGS = ("host", "port", "served-model-name", "compilation-config")  # set h
 # at all. What finds the card and its libraries (HIP_, HSA_, ROCR_, CUDA_, LD_LIBRARY_PATH) stays.
 DROPPED_PREFIXES = (
     "PYTHON", "VIRTUAL_ENV", "CONDA", "VLLM_", "AITER_", "TORCH_COMPILE", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TRITON_",
-    "OMP_", "KMP_", "GOMP_", "MKL_", "STANDIN_",
+    "OMP_", "KMP_", "GOMP_", "MKL_", "STANDIN_", "NIGHTGATE_",
 )  # fmt: skip
 
 
@@ -81,6 +83,5 @@ def environment(
         # development endpoints too; the server listens on loopback only.
         "VLLM_SERVER_DEV_MODE": "1",
     }
-    if path := [*placement.python_path, *map(str, shims), *spec.plugin_paths]:
-        env["PYTHONPATH"] = ":".join(path)
-    return env | spec.env | placement.env
+    env["PYTHONPATH"] = ":".join([*placement.python_path, *map(str, shims), *spec.plugin_paths, str(WATCHER)])
+    return env | SWITCH | spec.env | placement.env

@@ -7,6 +7,7 @@ import pytest
 
 from contracts import EngineSpec
 from engine.command import command_line, dropped, environment
+from engine.watcher import FOLDER
 
 SPEC = EngineSpec(
     python="/venv/bin/python",
@@ -63,7 +64,7 @@ INHERITED = {
 def test_the_environment_is_the_specs_and_the_machines_not_the_loops() -> None:
     env = environment(SPEC, Path("/night/cache/abc"), INHERITED)
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"  # the spec's, not the inherited 40
-    assert env["PYTHONPATH"] == "/plugins/a:/plugins/b"
+    assert env["PYTHONPATH"] == f"/plugins/a:/plugins/b:{FOLDER}" and env["NIGHTGATE_EVIDENCE"] == "1"
     assert env["PATH"] == "/venv/bin:/usr/bin"
     assert env["VLLM_CACHE_ROOT"].startswith("/night/cache/abc/") and env["TRITON_CACHE_DIR"].startswith("/night/")
     assert env["HIP_VISIBLE_DEVICES"] == "1" and env["LD_LIBRARY_PATH"] == "/rocm/lib"  # they find the card
@@ -77,7 +78,8 @@ def test_what_was_dropped_is_told() -> None:
     )  # fmt: skip
 
 
-def test_without_plugins_there_is_no_python_path_and_a_shim_comes_first() -> None:
+def test_a_shim_comes_first_and_the_watcher_of_every_engine_last() -> None:
     bare = SPEC.model_copy(update={"plugin_paths": ()})
-    assert "PYTHONPATH" not in environment(bare, Path("/c"), INHERITED)
-    assert environment(SPEC, Path("/c"), INHERITED, (Path("/shim"),))["PYTHONPATH"] == "/shim:/plugins/a:/plugins/b"
+    assert environment(bare, Path("/c"), INHERITED)["PYTHONPATH"] == str(FOLDER)
+    shimmed = environment(SPEC, Path("/c"), INHERITED, (Path("/shim"),))
+    assert shimmed["PYTHONPATH"] == f"/shim:/plugins/a:/plugins/b:{FOLDER}"

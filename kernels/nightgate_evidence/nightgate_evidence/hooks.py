@@ -1,0 +1,85 @@
+"""Calls back once a module has been imported, whenever that is. Nothing is imported for its sake.
+
+A finder at the head of sys.meta_path lets the other finders find the module, and puts its callback behind the one
+exec_module that follows; the loader itself stays what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from .say import problem
+
+Callback = Callable[[ModuleType], None]
+
+
+class _Finder:
+    def __init__(self) -> None:
+        self.wanted: dict[str, list[Callback]] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in self.wanted:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    self._behind(name, spec)
+                    return spec
+        return None
+
+    def _behind(self, name: str, spec: ModuleSpec) -> None:
+        loader = spec.loader
+        if loader is None or not hasattr(loader, "exec_module"):
+            return
+        run = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            with contextlib.suppress(AttributeError):
+                del loader.exec_module  # the loader is its own again
+            run(module)
+            _call(name, module, self.wanted.get(name, ()))
+
+        try:
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+        except AttributeError as error:  # a loader that takes no attributes: no evidence of this module
+            problem(f"import of {name}", error)
+
+
+_finder = _Finder()
+
+
+def _call(name: str, module: ModuleType, callbacks: Sequence[Callback]) -> None:
+    for callback in callbacks:
+        try:
+            callback(module)
+        except Exception as error:
+            problem(name, error)
+
+
+def after_import(name: str, callback: Callback) -> None:
+    """Calls back with the module: now if it is imported already, else when it is, again after a reload."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
+    _finder.wanted.setdefault(name, []).append(callback)
+    module = sys.modules.get(name)
+    state = getattr(module, "__spec__", None)
+    if module is not None and not getattr(state, "_initializing", False):
+        _call(name, module, (callback,))
+
+
+def rebind(name: str, old: object, new: object) -> None:
+    """Every module that holds `old` under `name` gets `new`: those that took it by `from ... import` before."""
+    for module in list(sys.modules.values()):
+        try:
+            names = object.__getattribute__(module, "__dict__")  # does not wake a lazy module
+            if names.get(name) is old:
+                names[name] = new
+        except Exception:
+            continue
