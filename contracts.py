@@ -186,10 +186,26 @@ class Change(Frozen):
 class Probe(Frozen):
     """How to see that a change is really in use: something in the engine that is there in B and not in A."""
 
-    kind: Literal["log_line", "peak_running", "none"]
-    pattern: str = ""  # log_line: a regular expression over the engine's log, "{after}" stands for the new value
-    present_in: Literal["B", "A"] = "B"  # "A": the line must be in A and gone in B (a feature switched off)
-    source: str = ""  # how we know that this line means what we say
+    kind: Literal[
+        "log_line",  # a line that the engine writes
+        "peak_running",  # more, or fewer, requests at a time
+        "realised",  # the configuration that was read back from the running engine
+        "table_row",  # the row of a table that the engine's own process looked up
+        "imported",  # a patched file that the engine's own process imported
+        "counter",  # calls of a kernel of ours, counted in the engine's own process
+        "kernel",  # kernels and their launches in a bounded profile; costs two launches more
+        "none",
+    ]
+    # A regular expression; "{after}" stands for the new value. log_line: a line of the engine's log. realised: a line
+    # that must be in B's log as well, without which the setting is not used. table_row: the table's name. counter: the
+    # counter's name. kernel: the kernel's symbol.
+    pattern: str = ""
+    key: str = ""  # realised: its name in LaunchRecord.realised
+    category: Literal["kernel", "cpu_op"] = "kernel"  # kernel: what to look at; on a CPU only operators are traced
+    # kernel: the symbol is in both arms, and all of these must differ (a changed tile keeps its symbol).
+    differs: tuple[Literal["launches", "grid", "block", "shared_memory", "registers"], ...] = ()
+    present_in: Literal["B", "A"] = "B"  # "A": it must be in A and gone in B (a feature switched off)
+    source: str = ""  # how we know that this means what we say
 
 
 class Evidence(Frozen):
@@ -261,8 +277,10 @@ class PathEvidence(Frozen):
 
     outcome: Literal["proven", "absent", "unknown"]
     probe: Probe
-    seen_in_a: str | None = None
+    seen_in_a: str | None = None  # in words
     seen_in_b: str | None = None
+    a: dict[str, JsonValue] = {}  # the same as data: lines, rows, launches, settings
+    b: dict[str, JsonValue] = {}
     reason: str
 
 

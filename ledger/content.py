@@ -85,6 +85,7 @@ def _row(view: NightView, t: Try) -> dict[str, Any]:
         "arms": _arms_words(view, e.measurements, verdict),
         "gates": e.gates,
         "path": e.path_evidence,
+        "seen": words.seen(e.path_evidence) if e.path_evidence else (),
         "seconds": words.try_seconds(t),
         "why": e.hypothesis.why,
         "proposer": e.hypothesis.proposer,

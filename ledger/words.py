@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 
-from contracts import Change, Experiment, Frozen, Lever, Limit, VerdictWord, patch_words
+from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, VerdictWord, patch_words
 from ledger.clock import seconds_between
 from ledger.view import NightView, Try
 
@@ -237,3 +238,16 @@ def limit_words(limit: Limit) -> str:
     """tpot ms p95 at most 60, or at most 2.5 times the baseline."""
     most = number(limit.at_most) if limit.at_most is not None else f"{number(limit.times_baseline)} times the baseline"
     return f"{metric_words(limit.metric)} at most {most}"
+
+
+SEEN_CHARS = 300  # of what was seen in one arm; the ledger has all of it
+
+
+def seen(evidence: PathEvidence) -> tuple[tuple[str, str], ...]:
+    """What was seen in each arm, in the evidence's own words, else its data; ("B", "moe_backend = TRITON")."""
+    found = []
+    for arm, said, data in (("A", evidence.seen_in_a, evidence.a), ("B", evidence.seen_in_b, evidence.b)):
+        text = said or (json.dumps(data, sort_keys=True) if data else "")
+        if text:
+            found.append((arm, text if len(text) <= SEEN_CHARS else f"{text[:SEEN_CHARS]} ..."))
+    return tuple(found)

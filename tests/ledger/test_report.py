@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts import Event, VerdictWord
+from contracts import Event, PathEvidence, Probe, VerdictWord
+from ledger import words
 from ledger.errors import LedgerError
 from ledger.forest import axis
 from ledger.line import read_events
@@ -241,3 +242,13 @@ def test_numbers_in_words() -> None:
     assert number(334.94) == "334.9" and number(None) == "–" and number(12345.6) == "12,346"
     assert sentence("max-num-seqs is 4") == "max-num-seqs is 4." and sentence("two runs.") == "Two runs."
     assert clean("\x1b[1mbold\x1b[0m\x00") == "bold"
+
+
+def test_what_was_seen_in_each_arm_is_told() -> None:
+    """In the evidence's own words, or as data; a ledger from before there were data says what it has."""
+    probe = Probe(kind="realised", key="kv_cache_dtype")
+    new = PathEvidence(outcome="proven", probe=probe, seen_in_a="dtype = auto", b={"dtype": "fp8"}, reason="said")
+    assert words.seen(new) == (("A", "dtype = auto"), ("B", '{"dtype": "fp8"}'))
+    old = {"outcome": "absent", "probe": {"kind": "log_line", "pattern": "x"}, "seen_in_b": "x", "reason": "r"}
+    assert words.seen(PathEvidence.model_validate(old)) == (("B", "x"),)
+    assert PathEvidence.model_validate(old).a == {}
