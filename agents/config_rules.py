@@ -125,13 +125,14 @@ def broken_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Probl
     elif item.after == now and type(item.after) is type(now):
         shown = "not set" if now is None else "that already" if item.lever in SECTIONS else f"{now} already"
         yield ("try_first", i, "after"), f"changes nothing: {item.key} is {shown}"
-    if item.probe is not None and item.probe.kind == "log_line":
+    if item.probe is not None:
         try:
             re.compile(item.probe.pattern.replace("{after}", "0"))
         except re.error as error:
             yield ("try_first", i, "probe", "pattern"), f"is no regular expression: {error}"
-        if not item.probe.pattern:
-            yield ("try_first", i, "probe", "pattern"), "is empty; a log_line probe needs a regular expression"
+        if not item.probe.pattern and item.probe.kind in ("log_line", "counter", "kernel"):
+            kind = item.probe.kind
+            yield ("try_first", i, "probe", "pattern"), f"is empty; a {kind} probe needs a regular expression"
 
 
 def flag_problem(flag: str) -> str | None:

@@ -126,12 +126,12 @@ def single_run(night: Night, spec: EngineSpec, purpose: Purpose) -> Measurement:
     return plan.record(plan.run_once("A", 0, 0), ())
 
 
-def burst(night: Night, spec: EngineSpec, experiment_id: str) -> Measurement:
-    """A short look at the changed engine under the workload, for path evidence only: as many requests as run at a time,
-    no warm-up. It is not recorded as a measurement. Raises ArmFailure."""
+def burst(night: Night, spec: EngineSpec, experiment_id: str, arm: Arm = "B") -> Measurement:
+    """A short look at an engine under the workload, for path evidence only: as many requests as run at a time, no
+    warm-up, the same ones in both arms. It is not recorded as a measurement. Raises ArmFailure."""
     workload = night.config.workload
     short = workload.model_copy(update={"requests": burst_size(workload), "warmup_requests": 0})
-    return _Plan(night, {"B": spec}, 0, "experiment", experiment_id).run_once("B", 0, 0, short)
+    return _Plan(night, {arm: spec}, 0, "experiment", experiment_id).run_once(arm, 0, 0, short)
 
 
 def burst_size(workload: Workload) -> int:

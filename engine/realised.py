@@ -46,7 +46,8 @@ CONFIG_KEYS = ("dtype", "quantization", "enforce_eager", "kv_cache_dtype", "devi
 SECTIONS = ("scheduler_config", "cache_config", "model_config", "parallel_config", "load_config")
 ALWAYS = ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling", "block_size",
           "enable_prefix_caching", "gpu_memory_utilization", "kv_cache_memory_bytes", "num_gpu_blocks", "dtype",
-          "enforce_eager", "is_moe_model", "tensor_parallel_size", "compilation.cudagraph_capture_sizes")  # fmt: skip
+          "enforce_eager", "is_moe_model", "tensor_parallel_size", "compilation.cudagraph_capture_sizes",
+          "compilation.max_cudagraph_capture_size")  # fmt: skip
 
 
 def value_of(text: str) -> JsonValue:

@@ -108,7 +108,8 @@ def prove_path(night: Night, progress: Progress) -> Progress:
     """Is the change really in use? Accepted is not used."""
     trial = the(progress)
     assert trial.candidate is not None
-    evidence = prove(night, progress, trial, trial.candidate, knobs_of(progress))
+    spare_s = night.left() - confirm_reserve(night, progress) - progress.pair_s
+    evidence = prove(night, progress, trial, trial.candidate, knobs_of(progress), spare_s)
     night.emit("path_evidence", PathProven(evidence=evidence, experiment_id=trial.experiment_id))
     trial = trial.model_copy(update={"path": evidence})
     progress = progress.but(trial=trial)

@@ -1,8 +1,9 @@
 """How to see that a change is really in use, and whether it was seen. Accepted is not used.
 
-configs/probes/vllm.yaml says, by lever, key and value, what an engine does differently once the change is in it: a
-line that the engine itself writes further down (not the list of arguments that its server accepted), or more requests
-running at a time than before. Present in one arm and absent in the other, or there is no measurement.
+configs/probes/*.yaml say, by lever, key and value, what an engine does differently once the change is in it: a line
+that the engine itself writes further down (not the list of arguments that its server accepted), more requests running
+at a time than before, a configuration that was read back, a row that it looked up, a patched file that it imported, a
+kernel. Present in one arm and absent in the other, or there is no measurement.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,11 +20,19 @@ from packaging.version import InvalidVersion, Version
 from pydantic import JsonValue, ValidationError
 
 from agents.research.knobs import Knobs
+from agents.research.traces.kernels import Kernels
 from agents.strict_yaml import YamlProblem, read_yaml
 from agents.tuning.apply import same
-from contracts import Change, Frozen, Lever, Measurement, PathEvidence, Probe
+from agents.tuning.inside_probe import judge_counter, judge_imported
+from agents.tuning.kernel_probe import judge_kernels
+from agents.tuning.realised_probe import judge_realised
+from agents.tuning.row_probe import judge_rows
+from contracts import Change, Frozen, LaunchRecord, Lever, Measurement, PathEvidence, Probe
 
-FILE = Path(__file__).resolve().parents[2] / "configs" / "probes" / "vllm.yaml"
+FOLDER = Path(__file__).resolve().parents[2] / "configs" / "probes"
+ANY_KEY = "*"  # of a rule: any key of the lever
+# What only shows under load: the changed engine gets a short burst of the workload before it is judged.
+UNDER_LOAD = ("peak_running", "table_row", "imported", "counter")
 
 # What the API server was asked for. It shows every flag that the parser took, also those without any effect.
 _ACCEPTED = ("non-default args:", "args: Namespace(", "vllm serve ")
@@ -38,19 +48,27 @@ class ProbeRule(Frozen):
     """A Probe and when it applies. `before` and `after` are lists of values (null: not set); without one, any value."""
 
     lever: Lever
-    key: str
+    key: str  # "*": any
     before: tuple[JsonValue, ...] | None = None
     after: tuple[JsonValue, ...] | None = None
     vllm: str | None = None  # PEP 440 range
-    kind: Literal["log_line", "peak_running"]
-    pattern: str = ""  # {after}, {before}, {after.method}: the values, as plain text
+    kind: Literal["log_line", "peak_running", "realised", "table_row", "imported", "counter", "kernel"]
+    pattern: str = ""  # {after}, {before}, {after.method}: the values, as plain text; {key}, {key.file}: the key
+    realised: str = ""  # Probe.key
+    category: Literal["kernel", "cpu_op"] = "kernel"
+    differs: tuple[Literal["launches", "grid", "block", "shared_memory", "registers"], ...] = ()
     present_in: Literal["B", "A"] = "B"
     source: str
 
 
 @functools.lru_cache(maxsize=4)
-def rules(path: Path = FILE) -> tuple[ProbeRule, ...]:
-    """Raises ProbesError."""
+def rules(path: Path = FOLDER) -> tuple[ProbeRule, ...]:
+    """Of a file, or of all files of a folder, by name. Raises ProbesError."""
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return tuple(rule for file in files for rule in _read(file))
+
+
+def _read(path: Path) -> tuple[ProbeRule, ...]:
     try:
         raw: Any = read_yaml(path).data
         return tuple(ProbeRule.model_validate(entry) for entry in raw["probes"])
@@ -66,47 +84,70 @@ def rules(path: Path = FILE) -> tuple[ProbeRule, ...]:
 def probe_for(change: Change, knobs: Knobs) -> Probe:
     """The first rule that fits, with the change's values put into its pattern; kind "none" where there is none."""
     for rule in rules():
-        if (rule.lever, rule.key) != (change.lever, change.key) or not _covers(rule.vllm, knobs.version):
+        if rule.lever != change.lever or rule.key not in (change.key, ANY_KEY) or not _covers(rule.vllm, knobs.version):
             continue
         if not (_among(change.before, rule.before) and _among(change.after, rule.after)):
             continue
+        if rule.kind == "realised" and isinstance(change.after, dict) and rule.realised not in change.after:
+            continue  # a group of settings without this one
         pattern = _filled(rule.pattern, change)
         if pattern is not None:
-            return Probe(kind=rule.kind, pattern=pattern, present_in=rule.present_in, source=rule.source)
-    return Probe(kind="none", source=f"{FILE.name} has no rule for {change}")
+            return Probe(
+                kind=rule.kind, pattern=pattern, key=rule.realised, category=rule.category, differs=rule.differs,
+                present_in=rule.present_in, source=rule.source,
+            )  # fmt: skip
+    return Probe(kind="none", source=f"{FOLDER.name} has no rule for {change}")
 
 
-def judge_path(
-    change: Change,
-    probe: Probe,
-    log_a: str,
-    log_b: str,
-    measurements_a: Iterable[Measurement] = (),
-    measurements_b: Iterable[Measurement] = (),
-) -> PathEvidence:
-    """Pure. `log_a` is the incumbent's log, `log_b` the changed engine's, both from their starts."""
+@dataclass(frozen=True)
+class ArmSeen:
+    """All that is known of one arm: its whole log, its latest ready launch, its latest runs, its profile."""
+
+    log: str = ""
+    record: LaunchRecord | None = None
+    runs: tuple[Measurement, ...] = ()
+    kernels: Kernels | None = None
+
+
+def judge_path(change: Change, probe: Probe, a: ArmSeen, b: ArmSeen) -> PathEvidence:
+    """Pure. `a` is the incumbent, `b` the changed engine."""
     if probe.kind == "none":
         return PathEvidence(outcome="unknown", probe=probe, reason=f"no way known to see {change.key} in use")
     if probe.kind == "peak_running":
-        return _judge_peak(change, probe, list(measurements_a), list(measurements_b))
-    return _judge_lines(change, probe, log_a, log_b)
+        return _judge_peak(change, probe, list(a.runs), list(b.runs))
+    filled = _filled(probe.pattern, change)  # a night file's own probe may hold {after} still
+    try:
+        re.compile(filled or "")
+    except re.error as error:
+        reason = f"the probe's pattern is no regular expression: {error}"
+        return PathEvidence(outcome="unknown", probe=probe, reason=reason)
+    if not filled and (filled is None or probe.kind in ("log_line", "kernel", "counter")):
+        return PathEvidence(outcome="unknown", probe=probe, reason="the probe has no pattern that fits this value")
+    ready = probe.model_copy(update={"pattern": filled})
+    if probe.kind == "realised":
+        return judge_realised(change, ready, a.record, b.record, a.log, b.log)
+    if probe.kind == "kernel":
+        if a.kernels is None or b.kernels is None:
+            missing = "A" if a.kernels is None else "B"
+            return PathEvidence(outcome="unknown", probe=ready, reason=f"there is no profile of arm {missing}")
+        return judge_kernels(ready, a.kernels, b.kernels)
+    for name, arm in (("A", a), ("B", b)):
+        if not arm.log.strip():
+            return PathEvidence(outcome="unknown", probe=ready, reason=f"there is no log of arm {name} to look at")
+    if probe.kind == "table_row":
+        return judge_rows(change, ready, a.log, b.log)
+    if probe.kind == "counter":
+        return judge_counter(change, ready, a.log, b.log)
+    if probe.kind == "imported":
+        return judge_imported(change, ready, a.log, b.log)
+    return _judge_lines(change, ready, a.log, b.log)
 
 
 # --- log lines ---
 
 
 def _judge_lines(change: Change, probe: Probe, log_a: str, log_b: str) -> PathEvidence:
-    filled = _filled(probe.pattern, change)  # a night file's own probe may hold {after} still
-    try:
-        pattern = re.compile(filled or "")
-    except re.error as error:
-        reason = f"the probe's pattern is no regular expression: {error}"
-        return PathEvidence(outcome="unknown", probe=probe, reason=reason)
-    if not filled:
-        return PathEvidence(outcome="unknown", probe=probe, reason="the probe has no pattern that fits this value")
-    for name, log in (("A", log_a), ("B", log_b)):
-        if not log.strip():
-            return PathEvidence(outcome="unknown", probe=probe, reason=f"there is no log of arm {name} to look at")
+    pattern = re.compile(probe.pattern)
     a, b = _seen(pattern, log_a), _seen(pattern, log_b)
     here, there = (b, a) if probe.present_in == "B" else (a, b)
     other = "A" if probe.present_in == "B" else "B"
@@ -119,10 +160,11 @@ def _judge_lines(change: Change, probe: Probe, log_a: str, log_b: str) -> PathEv
         outcome, reason = "absent", f"the wrong arm ({other}) writes: {there}"
     else:
         outcome = "absent"
-        reason = f"accepted but not in use: no line like /{filled}/ in the log of arm {probe.present_in}"
+        reason = f"accepted but not in use: no line like /{probe.pattern}/ in the log of arm {probe.present_in}"
         said = _refusal(change, log_b)
         reason += f"; the engine says: {said}" if said else ""
-    return PathEvidence(outcome=outcome, probe=probe, seen_in_a=a, seen_in_b=b, reason=reason)
+    shown: dict[str, dict[str, JsonValue]] = {"a": {"line": a} if a else {}, "b": {"line": b} if b else {}}
+    return PathEvidence(outcome=outcome, probe=probe, seen_in_a=a, seen_in_b=b, reason=reason, **shown)
 
 
 def _seen(pattern: re.Pattern[str], log: str) -> str | None:
@@ -161,7 +203,8 @@ def _judge_peak(change: Change, probe: Probe, a: list[Measurement], b: list[Meas
     allows where more did before. Peaks are of the gauge vllm:num_requests_running."""
     peak_a, peak_b = _peak(a), _peak(b)
     old, new = _whole(change.before), _whole(change.after)
-    shown = {"seen_in_a": _say(peak_a), "seen_in_b": _say(peak_b)}
+    shown: dict[str, Any] = {"seen_in_a": _say(peak_a), "seen_in_b": _say(peak_b)}
+    shown |= {arm: {"running_peak": peak} for arm, peak in (("a", peak_a), ("b", peak_b)) if peak is not None}
     if peak_a is None or peak_b is None:
         missing = "A" if peak_a is None else "B"
         reason = f"how many ran at a time in arm {missing} was not seen"
@@ -214,8 +257,11 @@ def _covers(wanted: str | None, version: str) -> bool:
 
 
 def _filled(pattern: str, change: Change) -> str | None:
-    """The pattern with {after}, {before}, {after.key} replaced by their values as Python writes them, escaped.
-    None where one is missing."""
+    """The pattern with {after}, {before}, {after.key} replaced by their values as Python writes them, escaped, and
+    {key}, {key.file} by the change's key and what stands before its "#". None where one is missing."""
+    pattern = pattern.replace("{key}", re.escape(change.key)).replace(
+        "{key.file}", re.escape(change.key.rpartition("#")[0])
+    )
     holes = re.compile(r"\{(before|after)((?:\.\w+)*)\}")
     values: dict[str, JsonValue] = {"before": change.before, "after": change.after}
     for side, path in set(holes.findall(pattern)):

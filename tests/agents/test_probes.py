@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from agents.tuning.levers import LEVERS
-from agents.tuning.probes import ProbesError, judge_path, probe_for, rules
+from agents.tuning.probes import ANY_KEY, ArmSeen, ProbesError, judge_path, probe_for, rules
 from contracts import Change, Lever, PathEvidence, Probe
 from tests.agents.examples import KNOBS, run
 
@@ -40,7 +40,7 @@ compilation_config={{'mode': <CompilationMode.NONE: 0>, 'compile_ranges_endpoint
 
 def judged(lever: Lever, key: str, before: JsonValue, after: JsonValue, a: str, b: str) -> PathEvidence:
     change = Change(lever=lever, key=key, before=before, after=after)
-    return judge_path(change, probe_for(change, KNOBS), a, b)
+    return judge_path(change, probe_for(change, KNOBS), ArmSeen(log=a), ArmSeen(log=b))
 
 
 NGRAM: dict[str, JsonValue] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
@@ -102,10 +102,10 @@ def test_accepted_and_ignored_is_absent_and_the_engine_is_quoted() -> None:
 def test_the_list_of_accepted_arguments_proves_nothing() -> None:
     change = Change(lever=FLAG, key="block-size", after=64)
     probe = Probe(kind="log_line", pattern="'block_size': {after}")
-    assert judge_path(change, probe, EAGER_LOG, OTHER_LOG).outcome == "absent"
+    assert judge_path(change, probe, ArmSeen(log=EAGER_LOG), ArmSeen(log=OTHER_LOG)).outcome == "absent"
 
 
-@pytest.mark.parametrize("key", ["block-size", "moe-backend", "stream-interval"])
+@pytest.mark.parametrize("key", ["swap-space", "stream-interval"])
 def test_a_key_without_a_rule_is_unknown(key: str) -> None:
     proof = judged(FLAG, key, None, 64, EAGER_LOG, OTHER_LOG)
     assert proof.outcome == "unknown"
@@ -126,11 +126,12 @@ def test_colours_and_values_with_signs() -> None:
 def test_a_night_files_own_probe() -> None:
     change = Change(lever=ENV, key="MY_SWITCH", after="fast")
     good = Probe(kind="log_line", pattern="my plugin: mode {after}$")
-    assert judge_path(change, good, "x", "my plugin: mode fast").outcome == "proven"
+    x = ArmSeen(log="x")
+    assert judge_path(change, good, x, ArmSeen(log="my plugin: mode fast")).outcome == "proven"
     broken = Probe(kind="log_line", pattern="my plugin (")
-    assert "no regular expression" in judge_path(change, broken, "x", "x").reason
+    assert "no regular expression" in judge_path(change, broken, x, x).reason
     empty = Probe(kind="log_line")
-    assert judge_path(change, empty, "x", "x").outcome == "unknown"
+    assert judge_path(change, empty, x, x).outcome == "unknown"
 
 
 SEQS = Change(lever=FLAG, key="max-num-seqs", before=4, after=16)
@@ -156,19 +157,22 @@ def test_more_or_fewer_at_a_time(before: Any, after: Any, peak_a: Any, peak_b: A
     change = Change(lever=FLAG, key="max-num-seqs", before=before, after=after)
     probe = probe_for(change, KNOBS)
     assert probe.kind == "peak_running"
-    a = [run("A", running_peak=peak_a), run("A")]
-    b = [run("B", running_peak=peak_b)]
-    assert judge_path(change, probe, "", "", a, b).outcome == outcome
+    a = ArmSeen(runs=(run("A", running_peak=peak_a), run("A")))
+    b = ArmSeen(runs=(run("B", running_peak=peak_b),))
+    assert judge_path(change, probe, a, b).outcome == outcome
 
 
 def test_no_runs_no_proof() -> None:
-    assert judge_path(SEQS, probe_for(SEQS, KNOBS), EAGER_LOG, OTHER_LOG).outcome == "unknown"
+    assert judge_path(SEQS, probe_for(SEQS, KNOBS), ArmSeen(log=EAGER_LOG), ArmSeen(log=OTHER_LOG)).outcome == "unknown"
 
 
 def test_the_shipped_rules_are_sound() -> None:
     for rule in rules():
-        assert LEVERS[rule.lever].normalise(rule.key) == rule.key
-        assert (rule.kind == "log_line") == bool(rule.pattern)
+        if rule.key != ANY_KEY:
+            assert LEVERS[rule.lever].normalise(rule.key) == rule.key
+        assert rule.pattern or rule.kind in ("peak_running", "realised", "imported", "table_row")
+        assert (rule.kind == "realised") == bool(rule.realised)
+    assert {rule.lever for rule in rules()} == set(Lever)  # one way for each lever
 
 
 def test_a_damaged_rules_file(tmp_path: Path) -> None:

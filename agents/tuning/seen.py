@@ -1,0 +1,47 @@
+"""The lines that the watcher inside an engine wrote into its log (kernels/nightgate_evidence)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from contracts import Frozen
+
+_LINE = re.compile(r"nightgate-evidence (\w+) (\{.*)")
+_decode = json.JSONDecoder().raw_decode
+
+
+class Seen(Frozen):
+    kind: str  # "active", "table_row", "imported", "counter", "problem"
+    data: dict[str, Any]
+
+
+def seen_in(log: str) -> tuple[Seen, ...]:
+    """In the order of the log. A line that another process's output has torn is left out."""
+    found = []
+    for line in log.splitlines():
+        match = _LINE.search(line)
+        if match:
+            try:
+                data, _ = _decode(match[2])
+            except ValueError:
+                continue
+            if isinstance(data, dict):
+                found.append(Seen(kind=match[1], data=data))
+    return tuple(found)
+
+
+def of_kind(lines: tuple[Seen, ...], kind: str) -> list[dict[str, Any]]:
+    return [line.data for line in lines if line.kind == kind]
+
+
+def blind(lines_a: tuple[Seen, ...], lines_b: tuple[Seen, ...]) -> str | None:
+    """Why nothing can be said of an arm: the watcher is not in its processes. None when it is in both."""
+    for arm, lines in (("A", lines_a), ("B", lines_b)):
+        if not of_kind(lines, "active"):
+            return (
+                f"the watcher wrote nothing in arm {arm}'s log, so nothing can be seen there; does engine.env set "
+                "VLLM_PLUGINS without nightgate_evidence?"
+            )
+    return None

@@ -1,0 +1,168 @@
+"""A table's row is in use when the engine's own process looked it up. The lines are what kernels/nightgate_evidence
+writes (tests/kernels/test_evidence_plugin.py has it write them); here they are written by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import JsonValue
+
+from agents.tuning.probes import ArmSeen, judge_path, probe_for
+from agents.tuning.seen import seen_in
+from contracts import Change, Lever, PathEvidence, Probe
+from tests.agents.examples import KNOBS
+
+ACTIVE = 'nightgate-evidence active {"pid": 7, "version": "0.1.0"}\n'
+MOE = "E=8,N=7168,device_name=AMD_Instinct_MI355X.json"
+OLD: dict[str, JsonValue] = {"BLOCK_SIZE_M": 16, "num_warps": 4}
+NEW: dict[str, JsonValue] = {"BLOCK_SIZE_M": 32, "num_warps": 4}
+
+
+def line(table: str, row: Any, rows: list[str], file: str | None = None, **asked: Any) -> str:
+    data = {"table": table, "row": row, "row_keys": rows, "file": file, "asked": asked}
+    return f"(EngineCore pid=7) nightgate-evidence table_row {json.dumps(data)}\n"
+
+
+def judged(lever: Lever, key: str, before: Any, after: Any, a: str, b: str) -> PathEvidence:
+    change = Change(lever=lever, key=key, before=before, after=after)
+    return judge_path(change, probe_for(change, KNOBS), ArmSeen(log=ACTIVE + a), ArmSeen(log=ACTIVE + b))
+
+
+def moe(row: Any, key: str, file: str | None, batch: int) -> str:
+    return line("vllm_moe", row, [key] if file else [], file, E=8, N=7168, M=batch)
+
+
+IN_A, IN_B = f"/site-packages/vllm/configs/{MOE}", f"/night/tables/{MOE}"
+
+
+def test_a_changed_row_of_a_moe_table() -> None:
+    a, b = moe(OLD, "16", IN_A, 15), moe(NEW, "16", IN_B, 15)
+    proof = judged(Lever.MOE_TABLE, f"{MOE}#16", OLD, NEW, a, b)
+    assert proof.outcome == "proven"
+    assert proof.reason == f"arm B resolves 16 as {NEW}; arm A: {OLD} to the same question"
+    assert proof.b["rows"][0]["file"] == IN_B  # type: ignore[index, call-overload]
+    assert judged(Lever.MOE_TABLE, f"{MOE}#16", OLD, NEW, a, a).outcome == "absent"
+    assert judged(Lever.MOE_TABLE, f"{MOE}#16", OLD, NEW, b, b).outcome == "absent"
+
+
+def test_a_table_where_there_was_none() -> None:
+    """A's engine used vLLM's default tile: no file, no row."""
+    a, b = moe(OLD, "16", None, 15), moe(NEW, "16", IN_B, 15)
+    assert judged(Lever.MOE_TABLE, f"{MOE}#16", None, NEW, a, b).outcome == "proven"
+    assert judged(Lever.MOE_TABLE, f"{MOE}#16", NEW, None, b, a).outcome == "proven"  # and taken away again
+    assert judged(Lever.MOE_TABLE, f"{MOE}#16", NEW, None, b, b).outcome == "absent"
+
+
+def test_a_row_that_no_batch_reaches_is_told_with_those_that_are() -> None:
+    a, b = moe(OLD, "16", IN_A, 15), moe(OLD, "16", IN_B, 15)
+    proof = judged(Lever.MOE_TABLE, f"{MOE}#512", OLD, NEW, a, b)
+    assert (proof.outcome, proof.reason) == (
+        "absent", "arm B never looked 512 up under this load; rows that it did use: 16"
+    )  # fmt: skip
+
+
+def test_a_table_of_another_card_is_not_looked_at() -> None:
+    b = moe(NEW, "16", IN_B.replace("MI355X", "MI300X"), 15)
+    assert judged(Lever.MOE_TABLE, f"{MOE}#16", OLD, NEW, moe(OLD, "16", IN_A, 15), b).outcome == "absent"
+
+
+def gemm(row: Any, keys: list[str], batch: int, root: str) -> str:
+    file = f"{root}/aiter/ops/triton/configs/gemm/gfx950-GEMM-A16W16.json"
+    return line("aiter_json_gemm", row, keys, file, config_name="GEMM-A16W16", M=batch, N=512, K=7168)
+
+
+def test_a_row_of_aiters_json() -> None:
+    key = "gemm/gfx950-GEMM-A16W16.json#M_LEQ_64"
+    a, b = gemm(OLD, ["M_LEQ_64"], 60, "/site-packages"), gemm(NEW, ["M_LEQ_64"], 60, "/night/overlay")
+    assert judged(Lever.AITER_JSON, key, OLD, NEW, a, b).outcome == "proven"
+    # Another row of the table has the same tile, and it answered the same question before: nothing changed there.
+    equal = gemm(NEW, ["M_LEQ_64", "M_LEQ_128"], 60, "/night/overlay")
+    before = gemm(NEW, ["M_LEQ_128"], 60, "/site-packages")
+    assert "both arms resolve" in judged(Lever.AITER_JSON, key, OLD, NEW, before, equal).reason
+
+
+def test_a_nested_row_of_the_attention_table() -> None:
+    file, key = "gfx950/triton/attention/unified_attention/DEFAULT.json", "D_GEQ_512.DT_fp8_fp8"
+    a = line("aiter_json_attention", OLD, [f"attn_2d.{key}"], f"/a/{file}", op="attn_2d", head_size=512)
+    b = line("aiter_json_attention", NEW, [f"attn_2d.{key}"], f"/b/{file}", op="attn_2d", head_size=512)
+    assert judged(Lever.AITER_JSON, f"{file}#attn_2d.{key}", OLD, NEW, a, b).outcome == "proven"
+    assert judged(Lever.AITER_JSON, f"{file}#{key}", OLD, NEW, a, b).outcome == "proven"
+
+
+def test_a_row_of_a_csv_by_its_shape() -> None:
+    def csv(row: Any, n: int = 7168) -> str:
+        return line("aiter_csv_a4w4", row, [], "/tmp/aiter_configs/a4w4.csv", M=60, N=n, K=2048)
+
+    new: dict[str, JsonValue] = {"kernelId": 31, "splitK": 1, "M": 64, "us": 12.5}  # M is no column of the answer
+    old, got = csv({"kernelId": 20, "splitK": 0}), csv({"kernelId": 31, "splitK": 1, "us": 12.5, "tflops": 4.0})
+    key = "a4w4_blockscale#M=64,N=7168,K=2048"
+    assert judged(Lever.AITER_CSV, key, None, new, old, got).outcome == "proven"
+    assert judged(Lever.AITER_CSV, key, None, new, csv(None), got).outcome == "proven"  # a miss before
+    elsewhere = csv({"kernelId": 31, "splitK": 1}, n=512)
+    assert judged(Lever.AITER_CSV, key, None, new, old, elsewhere).outcome == "absent"
+
+
+def test_a_row_of_our_own_tables() -> None:
+    a, b = (line("w4a16_linear", row, ["gfx906,rows=1"], "/t.json", N=4096) for row in (OLD, NEW))
+    assert judged(Lever.KERNEL_TABLE, "w4a16_linear#gfx906,rows=1", OLD, NEW, a, b).outcome == "proven"
+    assert judged(Lever.KERNEL_TABLE, "add_rms_norm#gfx906,rows=1", OLD, NEW, a, b).outcome == "absent"
+
+
+def test_without_the_watcher_nothing_is_known() -> None:
+    change = Change(lever=Lever.MOE_TABLE, key=f"{MOE}#16", before=OLD, after=NEW)
+    b = ArmSeen(log=moe(NEW, "16", IN_B, 15))
+    proof = judge_path(change, probe_for(change, KNOBS), ArmSeen(log=ACTIVE + moe(OLD, "16", IN_A, 15)), b)
+    assert proof.outcome == "unknown" and "the watcher wrote nothing in arm B's log" in proof.reason
+    silent_a = judged(Lever.MOE_TABLE, f"{MOE}#16", OLD, NEW, "", moe(NEW, "16", IN_B, 15))
+    assert silent_a.outcome == "unknown" and "nothing to compare with" in silent_a.reason
+
+
+PATCH = "--- a/vllm/attention.py\n+++ b/vllm/attention.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
+
+
+def imported(path: str, digest: str) -> str:
+    data = {"module": "vllm.attention", "file": path, "sha256": digest}
+    return f"nightgate-evidence imported {json.dumps(data)}\n"
+
+
+def test_a_patched_file_was_imported() -> None:
+    key, at = "vllm/faster-attention", "/night/overlay/vllm/attention.py"
+    proof = judged(Lever.SOURCE_PATCH, key, None, PATCH, "x\n", imported(at, "1"))
+    assert proof.outcome == "proven" and proof.a == {}
+    assert proof.b == {
+        "imported": {"vllm/attention.py": {"module": "vllm.attention", "file": at, "sha256": "1"}}
+    }  # fmt: skip
+    unused = judged(Lever.SOURCE_PATCH, key, None, PATCH, "x\n", "x\n")
+    assert unused.reason == "laid over but not in use: arm B imported none of vllm/attention.py"
+    # The incumbent has an earlier patch of the same file: the content tells them apart.
+    assert judged(Lever.SOURCE_PATCH, key, None, PATCH, imported(at, "0"), imported(at, "1")).outcome == "proven"
+    assert judged(Lever.SOURCE_PATCH, key, None, PATCH, imported(at, "1"), imported(at, "1")).outcome == "absent"
+    assert judged(Lever.SOURCE_PATCH, key, PATCH, None, imported(at, "1"), "x\n").outcome == "proven"
+
+
+def test_a_patch_without_python_needs_a_probe_of_its_own() -> None:
+    proof = judged(Lever.SOURCE_PATCH, "vllm/k", None, PATCH.replace(".py", ".cu"), "x\n", "x\n")
+    assert proof.outcome == "unknown" and "a probe of its own" in proof.reason
+
+
+def counted(name: str, count: int) -> str:
+    return f'nightgate-evidence counter {{"name": "{name}", "count": {count}, "pid": 7}}\n'
+
+
+def test_a_kernel_of_ours_that_is_called() -> None:
+    change = Change(lever=Lever.ENVIRONMENT, key="NIGHTGATE_KERNELS", after="add_rms_norm")
+    probe = Probe(kind="counter", pattern="^{after}$")
+    b = ArmSeen(log=ACTIVE + counted("add_rms_norm", 1) + counted("add_rms_norm", 64))
+    proof = judge_path(change, probe, ArmSeen(log=ACTIVE), b)
+    assert (proof.outcome, proof.reason) == ("proven", "only arm B calls add_rms_norm at least 64 times")
+    assert proof.b == {"counts": {"add_rms_norm": 64}}
+    assert judge_path(change, probe, b, b).outcome == "absent"
+    assert judge_path(change, probe, ArmSeen(log=ACTIVE), ArmSeen(log=ACTIVE + counted("other", 4))).outcome == "absent"
+
+
+def test_a_torn_line_is_no_evidence() -> None:
+    text = (
+        'x nightgate-evidence counter {"name": "a", "cou\nnightgate-evidence counter {"name": "b", "count": 2} tail\n'
+    )
+    assert [seen.data for seen in seen_in(text)] == [{"name": "b", "count": 2}]
