@@ -67,6 +67,15 @@ def test_a_row_of_a_json_table_with_its_file_and_its_key(tmp_path: Path) -> None
     assert len(lines(done, "active")) == 1 and not lines(done, "problem")
 
 
+def test_many_lengths_of_prompts_do_not_hide_a_row(tmp_path: Path) -> None:
+    code = REGISTER + (
+        "from aiter.ops.triton.utils.gemm_config_utils import get_gemm_config\n"
+        "for rows in (*range(1000, 2000), 64): get_gemm_config('GEMM-A16W16', rows)"
+    )
+    found = lines(run(code, write(tmp_path)), "table_row")
+    assert [row["row_keys"] for row in found] == [["any"]] * 12 + [["M_LEQ_64"]]
+
+
 def test_a_row_of_a_csv_and_a_miss(tmp_path: Path) -> None:
     code = REGISTER + (
         "import aiter.ops.gemm_op_a4w4 as m\n"

@@ -16,7 +16,8 @@ from .hooks import after_import
 from .say import line, plain
 from .watch import outside, wrap
 
-MOST_LINES = 300  # of one table in one process
+MOST_LINES = 400  # of one table in one process
+MOST_OF_ROW = 12  # questions that one row answered: a table must not be hidden behind the many lengths of prompts
 
 _VLLM_MOE = "vllm.model_executor.layers.fused_moe.fused_moe"
 _AITER_JSON = "aiter.ops.triton.utils"
@@ -54,6 +55,7 @@ _AITER_TILES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 _told: dict[str, int] = {}
+_told_of_row: dict[str, int] = {}
 
 
 def watch_all() -> None:
@@ -76,9 +78,14 @@ def resolved(table: str, row_key: str | None, row: Any, asked: dict[str, Any], f
 def _tell(table: str, asked: dict[str, Any], row: Any, where: dict[str, Any]) -> None:
     if os.environ.get("NIGHTGATE_EVIDENCE") != "1":
         return
+    data = {"table": table, "asked": plain(asked), "row": plain(row), **where}
+    same_row = f"{table} {data['file']} {data['row_keys'] or data['row']}"
+    told_of_row = _told_of_row[same_row] = _told_of_row.get(same_row, 0) + 1
+    if told_of_row > MOST_OF_ROW:
+        return
     told = _told[table] = _told.get(table, 0) + 1
     if told <= MOST_LINES:
-        line("table_row", {"table": table, "asked": plain(asked), "row": plain(row), **where})
+        line("table_row", data)
     elif told == MOST_LINES + 1:
         line("table_full", {"table": table, "lines": MOST_LINES})
 
