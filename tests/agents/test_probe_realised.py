@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from agents.tuning.probes import ArmSeen, judge_path, probe_for
 from contracts import Change, LaunchRecord, Lever, PathEvidence
+from engine.server import Engine
 from tests.agents.examples import KNOBS
 
 FLAG, COMP = Lever.ENGINE_FLAG, Lever.COMPILATION
@@ -43,6 +44,21 @@ def test_a_moe_backend_that_a_cpu_accepts_and_ignores(key: str, after: JsonValue
     assert proof.outcome == "absent"
     assert proof.reason == f"accepted but not in use: asked moe_backend = triton, realised {DENSE}"
     assert proof.b == {"moe_backend": DENSE, "launch": "L001"} and proof.seen_in_b == f"moe_backend = {DENSE}"
+
+
+@pytest.mark.real_engine
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("key", "after"), [("kernel-config", {"moe_backend": "triton"}), ("attention-backend", "FLASH_ATTN")]
+)
+def test_two_flags_that_the_real_engine_accepts_and_ignores(real: Engine, key: str, after: JsonValue) -> None:
+    """The shared engine was started with both (tests/real.py) and serves. What it does is what an engine without them
+    does, so it stands for both arms."""
+    if real.record.realised["device_config"] != "cpu":
+        pytest.skip("on this engine the two flags may well do something")
+    both = ArmSeen(log=real.log_since(0), record=real.record)
+    proof = judged(FLAG, key, None, after, both, both)
+    assert proof.outcome == "absent" and proof.reason.startswith("accepted but not in use"), proof.reason
 
 
 def test_a_moe_backend_in_use() -> None:

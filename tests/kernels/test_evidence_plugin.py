@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from agents.tuning.seen import of_kind, seen_in
+from engine.server import Engine
 from engine.watcher import FILES, FOLDER, SWITCH
 from tests.kernels.made_up_aiter import GEMM, write
 from tests.real import engine_python
@@ -164,6 +166,16 @@ def test_a_row_of_a_table_of_our_own() -> None:
         "table": "w4a16_linear", "row_keys": ["gfx906,n=1"], "row": {"BLOCK_N": 64}, "asked": {"N": 4096},
         "file": "/t.json",
     }  # fmt: skip
+
+
+@pytest.mark.real_engine
+@pytest.mark.timeout(600)
+def test_every_process_of_a_real_engine_carries_it(real: Engine) -> None:
+    """The API server, the core and the worker; and it has nothing to complain of there."""
+    seen = seen_in(real.log_since(0))
+    active = {line["pid"] for line in of_kind(seen, "active")}
+    assert len(active) >= 2 and active <= set(real.pids()), active
+    assert of_kind(seen, "problem") == []
 
 
 VLLM = """

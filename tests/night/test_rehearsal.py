@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.night.rehearsal import events, only_night, run, verdicts, write_night
+from tests.night.rehearsal import NIGHT, events, only_night, run, verdicts, write_night
 
 pytestmark = [pytest.mark.whole_night, pytest.mark.xdist_group("rehearsed"), pytest.mark.timeout(900)]
 
@@ -42,6 +42,24 @@ def test_the_headline_is_confirmed_on_launches_that_no_decision_has_seen(rehears
         if e["kind"] == "measured" and e["data"]["purpose"] == "confirm"
     }
     assert confirming and not confirming & judged
+
+
+def test_a_change_that_only_its_kernels_show(tmp_path: Path) -> None:
+    """Both arms are started once more under the profiler, B first, and what each launched is data in the ledger."""
+    probe = {"kind": "kernel", "pattern": "compiled"}
+    tried = {"lever": "engine_flag", "key": "enforce-eager", "why": "compiled is faster", "cost_s": 5, "probe": probe}
+    engine = {**NIGHT["engine"], "flags": {"max-num-seqs": 8, "enforce-eager": True}}
+    night = write_night(tmp_path, engine=engine, try_first=[tried])
+    done = run(str(night), "--logs", str(tmp_path / "logs"))
+    assert done.returncode == 0, done.stderr
+    found = events(only_night(tmp_path / "logs"))
+    (proof,) = (e["data"]["evidence"] for e in found if e["kind"] == "path_evidence")
+    assert proof["outcome"] == "proven" and "only arm B launches standin_compiled_step" in proof["reason"]
+    assert proof["a"]["kernels"] == [] and proof["b"]["kernels"][0]["launches"] > 0
+    profiled = [e["data"] for e in found if e["kind"] == "launch_started" and e["data"]["experiment_id"]][:3]
+    assert [launch["arm"] for launch in profiled] == ["B", "B", "A"]  # the candidate, then the two profiles
+    assert len({launch["launch"]["spec_id"] for launch in profiled}) == 3
+    assert any(e["kind"] == "measured" and e["data"]["experiment_id"] for e in found)  # and then it was measured
 
 
 def test_a_rehearsal_never_looks_measured(rehearsed: Path) -> None:

@@ -46,6 +46,7 @@ import time
 from typing import Any
 
 from pretend import CACHE_TOKENS, Scheduler, Sequence, detokenize, knob, tokenize
+from profiler import Profiler
 
 VERSION = "0.0.0+standin"
 
@@ -88,6 +89,7 @@ class Server:
         self.scheduler = Scheduler(args)
         self.name = os.environ.get("STANDIN_STALE") or args.served_model_name or args.model_tag
         self.requests = 0
+        self.profiler = Profiler(args.profiler_config, args.enforce_eager)
         self.started = int(time.time())
 
     async def serve(self) -> None:
@@ -143,6 +145,13 @@ class Server:
             self.send(writer, 200, page if isinstance(page, str) else json.dumps(page),
                       "text/plain" if isinstance(page, str) else "application/json")  # fmt: skip
             return
+        if path in ("/start_profile", "/stop_profile") and self.profiler.folder:
+            tokens = self.scheduler.counters["generation_tokens"]
+            (self.profiler.start if path == "/start_profile" else self.profiler.stop)(tokens)
+            self.send(writer, 200, "")
+            return
+        if not body:
+            raise HttpError(404, "Not Found", "NotFoundError")
         try:
             request = json.loads(body)
         except json.JSONDecodeError as error:
@@ -306,7 +315,8 @@ def arguments(argv: list[str]) -> argparse.Namespace:
                           ("block-size", 128), ("seed", 0)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     for name in ("dtype", "attention-backend", "kv-cache-dtype", "compilation-config", "speculative-config",
-                 "moe-backend", "kernel-config", "optimization-level", "gpu-memory-utilization"):  # fmt: skip
+                 "moe-backend", "kernel-config", "optimization-level", "gpu-memory-utilization",
+                 "profiler-config"):  # fmt: skip
         parser.add_argument(f"--{name}")
     for name, on in (("enforce-eager", False), ("enable-prefix-caching", True), ("enable-chunked-prefill", True),
                      ("enable-log-requests", False), ("disable-log-stats", False),
