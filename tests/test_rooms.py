@@ -38,6 +38,7 @@ INSIDE_THE_ENGINE = {
     "setup",
     "accuracy_gate/arithmetic/training",
     "accuracy_gate/numerics/inside",
+    "benchmarks/random_experts_model.py",  # run by the engine's interpreter, which has torch
     "cards/copy_worker.py",  # likewise
     "agents/research/compile/worker.py",  # a script that the engine's interpreter runs; nobody imports it
 }
