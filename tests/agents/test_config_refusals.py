@@ -141,8 +141,8 @@ def try_first(checkout: Path, item: str) -> Path:
     [
         (
             "lever: env, key: A",
-            "lever must be engine_flag, environment or compilation_config, got the text 'env'; "
-            "did you mean environment?",
+            "lever must be engine_flag, environment, compilation_config, vllm_moe_table, aiter_json, aiter_csv, "
+            "kernel_table or source_patch, got the text 'env'; did you mean environment?",
         ),
         ("lever: engine_flag", "key is missing; docs/configuration.md says what belongs there"),
         ("lever: engine_flag, key: max-num-seqs, after: 4", "after changes nothing: max-num-seqs is 4 already"),

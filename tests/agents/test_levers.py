@@ -15,6 +15,11 @@ def test_every_lever_has_its_actions() -> None:
     assert set(LEVERS) == set(Lever)
 
 
+def test_a_lever_for_files_says_what_it_lays_over_them() -> None:
+    assert LEVERS[Lever.SOURCE_PATCH].place is not None
+    assert not any(LEVERS[lever].place for lever in (Lever.ENGINE_FLAG, Lever.ENVIRONMENT, Lever.COMPILATION))
+
+
 @pytest.mark.parametrize("spelling", ["max-num-seqs", "max_num_seqs", "--max-num-seqs", "--MAX_num_seqs"])
 def test_a_flag_has_one_spelling(spelling: str) -> None:
     assert FLAG.normalise(spelling) == "max-num-seqs"

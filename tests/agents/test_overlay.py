@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from agents.tuning.apply import apply
 from agents.tuning.overlay import FILE, Overlay, OverlayError, Tunable
@@ -265,7 +266,7 @@ def test_a_damaged_table_is_said(tmp_path: Path) -> None:
 def test_every_key_has_a_path_of_its_own(key: str, tmp_path: Path) -> None:
     """All of them at once, too: no file stands in the way of another's folder."""
     odd = ["a", "a/b", "a.json", "a.json/b", "a.patch/b", "a//b", "%", "%41", "A"]
-    held = {Lever.AITER_JSON: {k: {"row": k} for k in {key, *odd}}}
+    held: dict[Lever, dict[str, JsonValue]] = {Lever.AITER_JSON: {k: {"row": k} for k in {key, *odd}}}
     paths = overlay_files(held)
     assert overlay_of(paths) == held
     assert all(".." not in path.split("/") and not path.startswith("/") for path in paths)

@@ -85,14 +85,15 @@ def test_with_and_without_gits_letters(package: Path, before: str, after: str, s
 
 
 def test_lines_that_have_moved_are_refused_though_git_would_take_them(package: Path) -> None:
+    inside = LIMIT.replace("-1,4 +1,4", "-2,3 +2,3").replace(" # What may run at a time.\n", "")
     (package / "limits.py").write_text("# a new first line\n" + FILES["limits.py"])
-    ran = subprocess.run(["git", "apply", "-p1", "-"], input=LIMIT, text=True, cwd=package.parent, check=False)
+    ran = subprocess.run(["git", "apply", "-p1", "-"], input=inside, text=True, cwd=package.parent, check=False)
     assert ran.returncode == 0 and "LIMIT = 8" in (package / "limits.py").read_text()  # git found them a line below
     (package / "limits.py").write_text("# a new first line\n" + FILES["limits.py"])
     with pytest.raises(PlacementError) as refused:
-        patched(package, {}, [("x", LIMIT)])
+        patched(package, {}, [("x", inside)])
     assert str(refused.value) == (
-        "patch toy/x, toy/limits.py: hunk 1 of 1 (line 1) does not fit: its lines are at line 2 of the installed file; "
+        "patch toy/x, toy/limits.py: hunk 1 of 1 (line 2) does not fit: its lines are at line 3 of the installed file; "
         "write it again for the installed version"
     )
 

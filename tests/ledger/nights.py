@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from contracts import Failure, FailureKind, LaunchRecord, Verdict, VerdictWord
 from ledger import schema
@@ -28,11 +29,22 @@ KEEP_SEQS = said(VerdictWord.KEEP, "at least 1.71x at 97.5 % confidence; the sma
 KEEP_EAGER = said(VerdictWord.KEEP, "at least 1.12x at 98.3 % confidence; the smallest gain is 1.02x", 1.155)
 
 
+def trees(when: Literal["before", "after"]) -> schema.InstalledTrees:
+    return schema.InstalledTrees(
+        when=when,
+        trees={"vllm": schema.TreeState(files=3300, bytes=466 << 20, digest="d" * 64)},
+        left_out="__pycache__ and *.pyc",
+        path=f"artifacts/installed_trees-{when}.json",
+        seconds=0.9,
+    )
+
+
 def whole_night(folder: Path, vllm: str = "0.32.0") -> Path:
     """Every verdict once, a kill and a resume in the middle, and a confirmed gain."""
     night = MadeUpNight(folder, vllm)
     with night.stage("preflight"):
         night.start()
+    night.add("installed_trees", trees("before"))
     night.baseline()
     night.profile()
     night.research(SEQS, EAGER, WRONG, NOTHING, REFUSED, TRADE, UNSURE, NOISY)
@@ -53,6 +65,7 @@ def whole_night(folder: Path, vllm: str = "0.32.0") -> Path:
     shown = "on 2 fresh launch pairs that no decision has seen, output tokens/s is 2.03x (1.95x to 2.11x at 95 %)"
     night.confirm(VerdictWord.KEEP, 2.03, (1.95, 2.11), shown)
     with night.stage("report"):
+        night.add("installed_trees", trees("after").model_copy(update={"identical": True}))
         night.add("gate_unsealed", schema.GateUnsealed(secret=SECRET))
     night.finish("done", "every hypothesis was tried")
     return folder

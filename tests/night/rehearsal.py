@@ -17,6 +17,15 @@ from tests.standin import PYTHON
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
+# The stand-in's list of flags has other lines than these.
+PATCH = """\
+--- a/vllm/engine/arg_utils.py
++++ b/vllm/engine/arg_utils.py
+@@ -1,2 +1,2 @@
+-MAX_NUM_SEQS = 256
++MAX_NUM_SEQS = 512
+ BLOCK_SIZE = 16
+"""
 # The stand-in's steps cost the same whatever runs, so twice the sequences is nearly twice the speed.
 NIGHT = {
     "name": "rehearsal",
@@ -75,6 +84,15 @@ NIGHT = {
             "after": 16,
             "why": "planted: refused at start",
             "predicted_gain": 1.2,
+            "cost_s": 5,
+            "planted": True,
+        },
+        {
+            "lever": "source_patch",
+            "key": "vllm/of-another-version",
+            "after": PATCH,
+            "why": "planted: written for another version",
+            "predicted_gain": 1.1,
             "cost_s": 5,
             "planted": True,
         },

@@ -26,6 +26,21 @@ def test_keeps_the_good_and_refuses_the_rest_for_the_right_reason(rehearsed: Pat
     assert found["max-num-seqs"][0] == "keep"
     assert found["STANDIN_WRONG_TOKENS"][0] == "revert" and "token" in found["STANDIN_WRONG_TOKENS"][1]
     assert found["block-size"][0] == "failed" and "refused_configuration" in found["block-size"][1]
+    patch = found["vllm/of-another-version"]
+    assert (
+        patch[0] == "failed"
+        and "refused_configuration: patch vllm/of-another-version, vllm/engine/arg_utils.py: hunk 1 of 1" in patch[1]
+    )
+
+
+def test_the_installed_files_are_what_they_were(rehearsed: Path) -> None:
+    """Nothing is imported from the stand-in's folder called vllm, but it is hashed as an engine's would be."""
+    before, after = [e for e in events(rehearsed) if e["kind"] == "installed_trees"]
+    assert (before["data"]["when"], after["data"]["when"]) == ("before", "after")
+    assert before["data"]["trees"]["vllm"]["files"] >= 2 and after["data"]["identical"] is True
+    first = next(e["seq"] for e in events(rehearsed) if e["kind"] == "measured")
+    assert before["seq"] < first < after["seq"]
+    assert "identical before and after the night" in (rehearsed / "report.md").read_text()
 
 
 def test_the_headline_is_confirmed_on_launches_that_no_decision_has_seen(rehearsed: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -30,7 +31,7 @@ class LeverActions:
 
 def _of(module: object) -> LeverActions:
     """A lever's module has a function for each action; only one whose values lie in files has `place`."""
-    found = {f.name: getattr(module, f.name, f.default) for f in fields(LeverActions)}
+    found: dict[str, Any] = {f.name: getattr(module, f.name, f.default) for f in fields(LeverActions)}
     if missing := [name for name, action in found.items() if action is MISSING]:
         raise AttributeError(f"{module} has no {', '.join(missing)}")
     return LeverActions(**found)
