@@ -31,8 +31,18 @@ def content_hash(value: JsonValue, length: int = 12) -> str:
 # --- the machine and the work -------------------------------------------------------------------------------------
 
 
+class Partition(Frozen):
+    """How an AMD card is divided. One that is several devices to the runtimes is as many Cards at one PCI address."""
+
+    number: int  # of this part, from 0
+    of: int  # parts at this PCI address; 1: the card is whole
+    compute: str | None = None  # "SPX", "DPX", "QPX", "CPX", as the driver writes it
+    memory: str | None = None  # "NPS1", "NPS4"
+
+
 class Card(Frozen):
-    """One accelerator, or the CPU standing in for one."""
+    """One accelerator, or the CPU standing in for one. What names it, best first: uuid, PCI address (and part), index.
+    Ledgers from before these were kept have None there."""
 
     arch: str  # "gfx906", "gfx950", "sm_90", "x86_64"
     kind: Literal["amd", "nvidia", "cpu"]
@@ -42,6 +52,19 @@ class Card(Frozen):
     pci_address: str | None = None
     wavefront: int | None = None
     source: str  # where this was read: "/proc/cpuinfo", "KFD topology", "NVML"
+    uuid: str | None = None  # "GPU-...", "MIG-...", as the maker's visible-device variables take it; None: it has none
+    driver: str | None = None  # the kernel's driver that has it: "amdgpu", "hydcu", "nvidia"
+    index: int | None = None  # its place as the maker's runtime counts when nothing is hidden; may change at a reboot
+    node: int | None = None  # of the KFD topology
+    render_minor: int | None = None  # /dev/dri/renderD<this>
+    partition: Partition | None = None
+
+    @property
+    def place(self) -> str | None:
+        """What a night file's engine.card may say: "0000:03:00.0", and "0000:03:00.0#2" for a part of a card."""
+        if self.pci_address is None or self.partition is None or self.partition.of == 1:
+            return self.pci_address
+        return f"{self.pci_address}#{self.partition.number}"
 
 
 class Rate(Frozen):
@@ -434,6 +457,7 @@ class TryItem(Frozen):  # a hypothesis written by hand in the night file
 class EngineSettings(Frozen):
     python: str = "auto"  # what set-up chose (.engine-python)
     model: str
+    card: str | None = None  # which one: PCI address or uuid; None: the first that the engine can serve on
     flags: dict[str, JsonValue] = {}
     env: dict[str, str] = {}
     compilation: dict[str, JsonValue] = {}

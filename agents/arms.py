@@ -14,7 +14,8 @@ from typing import Literal
 from agents.card_guard import CardGuard
 from agents.tuning.placed import PlacementError
 from agents.tuning.placing import place
-from contracts import EngineSpec, Failure, FailureKind, Frozen, LaunchRecord, Limits
+from cards.visible import card_environment
+from contracts import Card, EngineSpec, Failure, FailureKind, Frozen, LaunchRecord, Limits
 from engine.placement import Placement
 from engine.running import EngineFailure
 from engine.server import Engine
@@ -39,7 +40,9 @@ class Arms:
         port: int | None,
         emit: Callable[[str, Frozen], None],
         guard: CardGuard,
+        card: Card | None = None,  # which its engines get; None: they take what they see
     ) -> None:
+        self._card = card
         self._folder, self._limits, self._port, self._emit, self._guard = folder, limits, port, emit, guard
         self._up: dict[Arm, Engine] = {}
         self._records: dict[str, LaunchRecord] = {}  # spec id -> its latest ready launch
@@ -76,9 +79,10 @@ class Arms:
     def _start(self, arm: Arm, spec: EngineSpec, experiment_id: str | None, launch_pair: int) -> Engine:
         launch_id = f"L{next(self._count):03d}"
         port = self._port if self._port and not self._up else None  # a twin always takes a free one
+        card_env = card_environment(self._card, spec.flags, spec.env) if self._card else {}
         try:
             placement = self._placement(spec)
-            engine = Engine.start(spec, launch_id, self._folder, self._limits, port, placement)
+            engine = Engine.start(spec, launch_id, self._folder, self._limits, port, placement, card_env)
         except EngineFailure as cause:
             self._emit(
                 "launch_failed",

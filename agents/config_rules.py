@@ -15,6 +15,8 @@ from agents.research.knobs import Knobs
 from agents.strict_yaml import KeyPath
 from agents.tuning.levers import LEVERS
 from agents.tuning.levers.in_overlay import SECTIONS
+from cards.choose import spelled_card
+from cards.visible import CUDA, HIP, ROCR, engine_cards
 from contracts import EngineSettings, Lever, NightConfig, TryItem
 from judge.void import samples_for
 
@@ -82,7 +84,21 @@ def _night(config: NightConfig) -> Iterator[Problem]:
         yield ("minutes",), words
 
 
+def _card(engine: EngineSettings) -> Iterator[Problem]:
+    if engine.card is None:
+        return
+    key = ("engine", "card")
+    if wrong := spelled_card(engine.card):
+        yield key, wrong
+    elif (many := engine_cards(engine.flags)) > 1:
+        yield key, f"names one card, and engine.flags give each engine {many}; remove it, and hide others in engine.env"
+    for name in (ROCR, HIP, CUDA):
+        if name in engine.env:
+            yield key, f"and engine.env.{name} both choose a card; keep one of them"
+
+
 def _engine(engine: EngineSettings) -> Iterator[Problem]:
+    yield from _card(engine)
     for flag, value in engine.flags.items():
         wrong = flag_problem(flag)
         if wrong:

@@ -51,7 +51,7 @@ class Night:
             card, config.card, config.limits.engine_stop_s, self.warn, self.check_interrupted,
             left=lambda: config.minutes * 60 - self.clock(),
         )  # fmt: skip
-        self.arms = Arms(folder, config.limits, config.engine.port, self.emit, self.guard)
+        self.arms = Arms(folder, config.limits, config.engine.port, self.emit, self.guard, card)
         self.guarded = guarded_files()
 
     def emit(self, kind: str, data: Frozen) -> None:

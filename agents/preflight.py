@@ -12,10 +12,11 @@ from agents import engine_fit, machine_fit
 from agents.card_guard import FIX, in_use
 from agents.config import ROOT
 from agents.host_fit import Host, amd_problems, limit_problems, time_problems
-from cards.choose import MAKER
+from cards.choose import MAKER, choose_card
 from cards.detect import free_memory
 from cards.driver import read_software
 from cards.installed import installed
+from cards.visible import exported_words
 from contracts import Card, CardRule, Frozen, NightConfig
 
 GIB = 1 << 30
@@ -46,6 +47,7 @@ def preflight(config: NightConfig, card: Card, night_dir: Path | None, host: Hos
     host = host or Host()
     problems = [
         *_interpreter(config.engine.python, card, host),
+        *_chosen(config, card),
         *_host(config.engine.python, card, host),
         *_tenants(card, config.card),
         *_model_and_memory(config, card),
@@ -146,6 +148,14 @@ def _process(host: Host, card: Card, config: NightConfig | None) -> Iterator[Pro
     """Limits of this process, and what would end it early."""
     for what, fix, fatal in (*limit_problems(host, card, config), *time_problems(host, config)):
         yield Problem(what=what, fix=fix, fatal=fatal)
+def _chosen(config: NightConfig, card: Card) -> Iterator[Problem]:
+    """The card that the night file names, and how the engine is given it."""
+    named = config.engine.card
+    if named is not None and card.kind == "cpu":
+        fix = "correct engine.card, or remove it; `run_night.py doctor` shows the cards and their names"
+        yield Problem(what=choose_card(config)[1], fix=fix)
+    elif weak := exported_words(card):
+        yield Problem(what=weak, fix="look at the card's address in the report after a reboot", fatal=False)
 
 
 def _model_and_memory(config: NightConfig, card: Card) -> Iterator[Problem]:

@@ -10,54 +10,98 @@ Checked against fixture trees written from it; not yet run on a machine with suc
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
+from cards.amd_sysfs import AMD, HYGON, NODES, driver_of, fallen, pci_device
 from cards.kernel_files import read_int, read_line, read_numbers
-from contracts import Card
+from contracts import Card, Partition
 
-AMD, HYGON = 0x1002, 0x1D94  # PCI vendors
 FRAME_BUFFER_HEAPS = (1, 2)  # HSA_MEM_HEAP_TYPE_FB_PUBLIC, _FB_PRIVATE in kfd_crat.h; 0 is system memory
-NODES = "sys/class/kfd/kfd/topology/nodes"
+NO_ID, ALL_ONES = 0, (1 << 64) - 1  # unique_id of a card that has none (rocminfo shows GPU-ffffffffffffffff for some)
+Facts = Mapping[str, int]
+
+# Hygon's driver writes no product name where we could look. PCI device -> what its owners call it: an owner's notes on
+# a Z100 (1d94:54b7), Hygon's hy-smi on a K100_AI (gpustack issue 2032, Device ID 0x6210).
+HYGON_NAMES = {0x54B7: "Hygon Z100", 0x6210: "Hygon K100_AI"}
 
 
 def detect_amd(root: Path) -> tuple[Card, ...]:
-    """Cards in the order of their topology nodes, which is the order in which ROCr and HIP number them."""
+    """Cards in the order of their topology nodes, which is the order in which ROCr and HIP number them. A card that has
+    fallen off the bus is none; findings.py tells of it."""
+    nodes = gpu_nodes(root)
+    parts = Counter(board_address(root, facts) for _, facts in nodes)
+    ids = Counter(facts.get("unique_id", 0) for _, facts in nodes)
+    cards = []
+    for index, (number, facts) in enumerate(nodes):
+        uuid = facts.get("unique_id", NO_ID)
+        of = parts[board_address(root, facts)]
+        usable = uuid not in (NO_ID, ALL_ONES) and ids[uuid] == 1
+        # Kernels before the parts had ids of their own gave all parts the card's; ROCr refuses an id that fits two.
+        card = _card(root, number, facts, of, index, f"GPU-{uuid:016x}" if usable else None)
+        if card is not None:
+            cards.append(card)
+    return tuple(cards)
+
+
+def gpu_nodes(root: Path) -> list[tuple[int, Facts]]:
+    """(number, properties) of each topology node that ROCr counts as a GPU (RvdFilter in its amd_filter_device.cpp: it
+    has SIMDs and may be read), in its order."""
     try:
-        nodes = [n for n in (root / NODES).iterdir() if n.name.isdigit()]
+        numbers = sorted(int(n.name) for n in (root / NODES).iterdir() if n.name.isdigit())
     except OSError:
-        return ()
-    cards = (_card(root, node) for node in sorted(nodes, key=lambda n: int(n.name)))
-    return tuple(card for card in cards if card is not None)
+        return []
+    nodes = [(number, read_numbers(root / NODES / str(number) / "properties")) for number in numbers]
+    return [(number, facts) for number, facts in nodes if facts.get("simd_count", 0) > 0]
 
 
-def _card(root: Path, node: Path) -> Card | None:
-    """None for a CPU's node, and for a card that this container may not read."""
-    facts = read_numbers(node / "properties")
+def _card(root: Path, number: int, facts: Facts, of: int, index: int, uuid: str | None) -> Card | None:
+    """None for another maker's, one of an arch that has no name, and one that no longer answers."""
     arch = decode_gfx(facts.get("gfx_target_version", 0))
-    if arch is None or not facts.get("simd_count") or facts.get("vendor_id", AMD) not in (AMD, HYGON):
+    if arch is None or facts.get("vendor_id", AMD) not in (AMD, HYGON):
         return None
-    address = pci_address(facts.get("domain", 0), facts.get("location_id", 0))
-    device = drm_device(root, address, facts.get("drm_render_minor"))
-    vram = read_int(device / "mem_info_vram_total") if device else None
+    address = board_address(root, facts)
+    if fallen(root, address):
+        return None
+    minor = facts.get("drm_render_minor") or None
+    device = pci_device(root, address, minor)
+    partition = _partition(device, facts, of)
+    banked = _banked_memory(root / NODES / str(number))
+    whole = read_int(device / "mem_info_vram_total") if device else None
     maker = "Hygon" if facts.get("vendor_id") == HYGON else "AMD"
-    name = (read_line(device / "product_name") if device else None) or f"{maker} {arch}"
+    known = HYGON_NAMES.get(facts.get("device_id", 0)) if maker == "Hygon" else None
     return Card(
         arch=arch,
         kind="amd",
-        name=name,
-        memory_bytes=vram if vram else _banked_memory(node),
+        name=(read_line(device / "product_name") if device else None) or known or f"{maker} {arch}",
+        memory_bytes=banked if of > 1 or not whole else whole,
         compute_units=facts["simd_count"] // max(1, facts.get("simd_per_cu", 4)),  # 4 on every GCN and CDNA part
         pci_address=address,
         wavefront=facts.get("wave_front_size") or None,
-        source=f"KFD topology node {node.name}",
+        source=f"KFD topology node {number}",
+        uuid=uuid,
+        driver=driver_of(device),
+        index=index,
+        node=number,
+        render_minor=minor,
+        partition=partition,
     )
 
 
 def free_vram(card: Card, root: Path) -> int | None:
-    """Bytes of the card's memory that nobody holds, by amdgpu's own count; None where it does not say."""
-    device = drm_device(root, card.pci_address or "", None)
-    used = read_int(device / "mem_info_vram_used") if device else None
+    """Bytes of the card's memory that nobody holds, by amdgpu's own count; None where it does not say, as of a part of
+    a card: the driver counts for the whole."""
+    used = used_vram(card, root)
     return None if used is None else max(0, card.memory_bytes - used)
+
+
+def used_vram(card: Card, root: Path) -> int | None:
+    """Bytes that anybody holds of the card's memory; None where the driver does not say of this card alone."""
+    if card.partition is not None and card.partition.of > 1:
+        return None
+    device = pci_device(root, card.pci_address or "", card.render_minor)
+    return read_int(device / "mem_info_vram_used") if device else None
 
 
 def decode_gfx(version: int) -> str | None:
@@ -87,17 +131,25 @@ def pci_address(domain: int, location: int) -> str:
     return f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7:x}"
 
 
-def drm_device(root: Path, address: str, render_minor: int | None) -> Path | None:
-    """The card's device folder in sysfs, by its render node (exact) or its PCI address."""
-    drm = root / "sys/class/drm"
-    if render_minor:
-        device = drm / f"renderD{render_minor}" / "device"
-        if device.is_dir():
-            return device
-    for device in sorted(drm.glob("card[0-9]*/device")):
-        if device.resolve().name == address:
-            return device
-    return None
+def board_address(root: Path, facts: Facts) -> str:
+    """The PCI address of the node's device. Some kernels put a partition's number where the function stands
+    (kfd_topology_add_device had it both ways); such a function is no device of its own."""
+    address = pci_address(facts.get("domain", 0), facts.get("location_id", 0))
+    first = f"{address[:-1]}0"
+    if address != first and fallen(root, address) and not fallen(root, first):
+        return first
+    return address
+
+
+def _partition(device: Path | None, facts: Facts, of: int) -> Partition | None:
+    """None for a card whose driver knows no partitions."""
+    compute = read_line(device / "current_compute_partition") if device else None
+    memory = read_line(device / "current_memory_partition") if device else None
+    if of == 1 and compute is None and memory is None:
+        return None
+    location = facts.get("location_id", 0)
+    number = (location >> 28 & 0xF or location & 7) if of > 1 else 0
+    return Partition(number=number, of=of, compute=compute, memory=memory)
 
 
 def _banked_memory(node: Path) -> int:

@@ -60,12 +60,14 @@ def environment(
     inherited: Mapping[str, str],
     shims: tuple[Path, ...] = (),
     placement: Placement = NOTHING,
+    card_env: Mapping[str, str] = {},
 ) -> dict[str, str]:
     """The engine's environment. spec.env wins over all but the placement, which takes a variable of spec's over only
     where it carries on what that named.
 
     `cache_dir` holds this spec's compile caches and no other's. `shims` are folders that the engine's distribution
-    needs on its path (engine/interpreter.py). `placement` is what spec.overlay became.
+    needs on its path (engine/interpreter.py). `placement` is what spec.overlay became. `card_env` makes it see its card
+    alone (cards/visible.py), whatever the shell that started the night hides.
     """
     gone = set(dropped(spec, inherited))
     env = {name: value for name, value in inherited.items() if name not in gone}
@@ -84,4 +86,4 @@ def environment(
         "VLLM_SERVER_DEV_MODE": "1",
     }
     env["PYTHONPATH"] = ":".join([*placement.python_path, *map(str, shims), *spec.plugin_paths, str(WATCHER)])
-    return env | SWITCH | spec.env | placement.env
+    return env | dict(card_env) | SWITCH | spec.env | placement.env

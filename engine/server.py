@@ -15,6 +15,7 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,7 @@ class Engine:
         self._log_start = 0
         self._begun = time.monotonic()
         self._oom_kills = oom_kills()
+        self._card_env: dict[str, str] = {}
         self._ready_offset: int | None = None
         self._ready_tree: dict[int, tuple[int, str]] = {}  # pid -> (start ticks, name) of its processes when ready
         self._stopped: StopReport | None = None
@@ -95,9 +97,11 @@ class Engine:
         limits: Limits,
         port: int | None = None,
         placement: Placement = NOTHING,
+        card_env: Mapping[str, str] = {},
     ) -> Engine:
         """Starts the engine and returns as soon as its process exists. `placement` is what spec.overlay became; the
-        compile caches are kept by spec, so that no code of one arm reaches the other. Raises EngineFailure.
+        compile caches are kept by spec, so that no code of one arm reaches the other. `card_env`
+        is how it is given its card (cards/visible.py). Raises EngineFailure.
 
         Its files are in night_dir/artifacts/launches/launch_id: engine.log, and cwd, an empty folder that it runs in
         so that none of our top-level names is on its path.
@@ -121,7 +125,7 @@ class Engine:
         try:
             link = KeeperLink(
                 command.command_line(spec, port, f"nightgate-{launch_id}-{nonce}"),
-                command.environment(spec, cache, os.environ, shims, placement),
+                command.environment(spec, cache, os.environ, shims, placement, card_env),
                 folder / "cwd", log, limits.engine_stop_s,
             )  # fmt: skip
         except NotStarted as error:
@@ -133,6 +137,7 @@ class Engine:
         )  # fmt: skip
         engine = cls(spec, record, night_dir, limits, link)
         engine._log_start = already
+        engine._card_env = dict(card_env)
         return engine
 
     @property
@@ -163,6 +168,8 @@ class Engine:
                 (self._log.parent / "endpoints.json").write_text(json.dumps(endpoints, indent=1))
             realised = realise(self.spec, self.log_since(self._log_start), endpoints)
             realised["environment_dropped"] = list(command.dropped(self.spec, os.environ))
+            if self._card_env:
+                realised["card_environment"] = self._card_env
             self._record = self._record.model_copy(
                 update={
                     "ready_s": round(ready_s, 3),

@@ -122,7 +122,7 @@ def _measured_on(view: NightView) -> list[tuple[str, str]]:
     card, config = view.card, view.config
     told: list[tuple[str, str]] = []
     if card:
-        place = f" at {card.pci_address}" if card.pci_address else ""
+        place = f" at {card.place}" if card.place else ""
         unit = "cores" if card.kind == "cpu" else "compute units"
         told.append(
             ("Card", f"{card.name} ({card.arch}){place}, {card.compute_units} {unit}, {gibibytes(card.memory_bytes)}")

@@ -41,8 +41,8 @@ fw_version 469
 capability 671597184
 debug_prop 1495
 sdma_fw_version 145
-unique_id 1234
-num_xcc 1
+unique_id {unique_id}
+num_xcc {num_xcc}
 max_engine_clk_ccompute 2600
 """
 CPU_PROPERTIES = """\
@@ -84,12 +84,15 @@ def gpu_node(
     vram_bytes: int | None = None,
     used_bytes: int = 0,
     product_name: str | None = None,
+    unique_id: int | None = None,
+    num_xcc: int = 1,
 ) -> None:
     """A card's topology node, and its amdgpu folder under the PCI address when `vram_bytes` is given."""
     node = root / f"sys/class/kfd/kfd/topology/nodes/{number}"
     text = GPU_PROPERTIES.format(
-        gfx=gfx, simd_count=simd_count, location=location, domain=domain, vendor=vendor, device=device, minor=minor
-    )
+        gfx=gfx, simd_count=simd_count, location=location, domain=domain, vendor=vendor, device=device, minor=minor,
+        unique_id=0x1000 + number if unique_id is None else unique_id, num_xcc=num_xcc,
+    )  # fmt: skip
     write(node / "properties", text)
     write(
         node / "mem_banks/0/properties",
