@@ -150,10 +150,12 @@ def _process(host: Host, card: Card, config: NightConfig | None) -> Iterator[Pro
         yield Problem(what=what, fix=fix, fatal=fatal)
 def _chosen(config: NightConfig, card: Card) -> Iterator[Problem]:
     """The card that the night file names, and how the engine is given it."""
-    named = config.engine.card
-    if named is not None and card.kind == "cpu":
-        fix = "correct engine.card, or remove it; `run_night.py doctor` shows the cards and their names"
-        yield Problem(what=choose_card(config)[1], fix=fix)
+    named, build = config.engine.card, installed(config.engine.python).build
+    maker = MAKER.get(build) if build else None
+    if card.kind == "cpu" and (named is not None or any(c.kind == maker for c in detect())):
+        what = f"engine.card is {named}: " if named is not None else ""
+        fix = "name one of this machine's cards that the engine can serve on, or none, in engine.card and engine.env"
+        yield Problem(what=f"{what}{choose_card(config)[1]}", fix=fix)
     elif weak := exported_words(card):
         yield Problem(what=weak, fix="look at the card's address in the report after a reboot", fatal=False)
 

@@ -82,6 +82,26 @@ __all__ = ["checkout"]  # a fixture
             {"flags": "flags: {--dtype: x}"},
             "x.yaml:5: engine.flags.--dtype is written without leading dashes and with - for _: dtype",
         ),
+        ({"flags": "card: 0"}, "x.yaml:5: engine.card must be text, got 0; put it in quotes"),
+        (
+            {"flags": "card: '0'"},
+            "x.yaml:5: engine.card is a number (0), and numbers change at a reboot; write the PCI address or the uuid",
+        ),
+        (
+            {"flags": "card: mi50"},
+            "x.yaml:5: engine.card must be a PCI address (0000:03:00.0; a part of a card: 0000:03:00.0#2) or a uuid "
+            "(GPU-...), got mi50",
+        ),
+        ({"flags": "crad: '03:00.0'"}, "x.yaml:5: engine.crad is not a key here; did you mean engine.card?"),
+        (
+            {"flags": "card: '03:00.0'", "env": "env: {HIP_VISIBLE_DEVICES: 1}"},
+            "x.yaml:5: engine.card and engine.env.HIP_VISIBLE_DEVICES both choose a card; keep one of them",
+        ),
+        (
+            {"flags": "card: GPU-21501edcba987654\n  flags: {tensor-parallel-size: 2}"},
+            "x.yaml:5: engine.card names one card, and engine.flags give each engine 2; remove it, and hide others in "
+            "engine.env",
+        ),
         ({"flags": "flags: {port: 1}"}, "x.yaml:5: engine.flags.port is engine.port's"),
         (
             {"flags": "flags: {no-enable-prefix-caching: true}"},

@@ -90,6 +90,18 @@ def test_a_gpu_build_on_a_machine_without_that_maker_s_card(model: Path, tmp_pat
     assert engine_versions(str(fake)) == {"python": "3.12.3", "vllm": "0.30.0", "torch": "2.9.0", "build": "rocm"}
 
 
+def test_a_named_card_that_the_engine_cannot_serve_on(model: Path, tmp_path: Path) -> None:
+    (line,) = fatal(preflight(night(model, card="0000:03:00.0"), CPU, tmp_path))
+    assert line.startswith("engine.card is 0000:03:00.0: the CPU, because the engine's vLLM ")
+    assert line.endswith("or none, in engine.card and engine.env")
+
+
+def test_a_card_that_can_only_be_given_by_number_is_a_warning(model: Path, tmp_path: Path) -> None:
+    card = CPU.model_copy(update={"kind": "amd", "name": "MI50", "pci_address": "0000:03:00.0", "index": 1})
+    said = [str(p) for p in preflight(night(model), card, tmp_path) if not p.fatal]
+    assert any(s.startswith("0000:03:00.0 has no uuid of its own: it is given to the engine as number 1") for s in said)
+
+
 def test_versions_come_from_the_interpreter_itself() -> None:
     assert engine_versions(str(STANDIN))["vllm"] == "0.0.0+standin"
     assert engine_versions("/nowhere/python") == {"python": None, "vllm": None, "torch": None, "build": None}

@@ -72,6 +72,13 @@ def test_the_environment_is_the_specs_and_the_machines_not_the_loops() -> None:
     assert env["HF_HUB_OFFLINE"] == env["VLLM_NO_USAGE_STATS"] == "1"
 
 
+def test_the_card_is_the_night_s_whatever_the_shell_hides_and_the_spec_wins() -> None:
+    card = {"ROCR_VISIBLE_DEVICES": "GPU-21501edcba987654", "HIP_VISIBLE_DEVICES": "0", "VLLM_CPU_KVCACHE_SPACE": "9"}
+    env = environment(SPEC, Path("/night/cache/abc"), INHERITED, card_env=card)
+    assert (env["ROCR_VISIBLE_DEVICES"], env["HIP_VISIBLE_DEVICES"]) == ("GPU-21501edcba987654", "0")
+    assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"
+
+
 def test_what_was_dropped_is_told() -> None:
     assert dropped(SPEC, INHERITED) == (
         "OMP_NUM_THREADS", "PYTHONPATH", "TRITON_CACHE_DIR", "VIRTUAL_ENV", "VLLM_USE_V1",
