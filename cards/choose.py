@@ -48,10 +48,8 @@ def pick_card(
     decides = next((name for name in VISIBLE[build] if name in both), None)
     where = "engine.env" if decides in env else "the environment"
     if not visible:
-        return (
-            processor,
-            f"{decides}={both.get(decides or '', '')} in {where} hides all {len(own)} {maker.upper()} cards",
-        )
+        all_of = f"the {maker.upper()} card" if len(own) == 1 else f"all {len(own)} {maker.upper()} cards"
+        return processor, f"{decides}={both.get(decides or '', '')} in {where} hides {all_of}: correct or remove it"
     card, why = visible[0], "the only one" if len(own) == 1 else f"the first of {len(own)}"
     if decides is not None and len(own) > 1:
         why = f"the first that {decides}={both[decides]} in {where} leaves"
@@ -73,7 +71,8 @@ def named_card(cards: Sequence[Card], named: str) -> tuple[Card | None, str]:
     there = {name: c for c in cards for name in (c.place, c.uuid) if name is not None}
     listed = ", ".join(f"{c.place or c.uuid} ({c.name}{', ' + c.uuid if c.uuid and c.place else ''})" for c in cards)
     if len(found) > 1:
-        names = ", ".join(str(c.uuid if is_uuid(named) else c.place) for c in found)
+        apart = not is_uuid(named) and len({c.place for c in found}) == len(found)  # MIG instances share an address
+        names = ", ".join(str(c.place if apart else c.uuid) for c in found)
         return None, f"engine.card {named} fits {len(found)} cards: write one of {names}"
     near = difflib.get_close_matches(wanted, [_normal(name) for name in there], n=1, cutoff=0.75)
     meant = next((name for name in there if near and _normal(name) == near[0]), None)

@@ -169,7 +169,7 @@ class Engine:
             realised = realise(self.spec, self.log_since(self._log_start), endpoints)
             realised["environment_dropped"] = list(command.dropped(self.spec, os.environ))
             if self._card_env:
-                realised["card_environment"] = self._card_env
+                realised["card_environment"] = {**self._card_env}
             self._record = self._record.model_copy(
                 update={
                     "ready_s": round(ready_s, 3),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cards.choose import named_card
 from cards.nvidia import detect_nvidia, free_vram, read_nvidia
 from cards.visible import visible_environment
 
@@ -129,6 +130,14 @@ def test_a_mig_instance_is_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (card.compute_units, card.memory_bytes, card.uuid) == (60, 70 << 30, UUIDS[PART])
     assert visible_environment(card)["CUDA_VISIBLE_DEVICES"] == UUIDS[PART]
     assert free_vram(card) == 69 << 30
+
+
+def test_instances_at_one_address_are_named_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, StandInNvml(mig=True))
+    (one,) = detect_nvidia()
+    two = one.model_copy(update={"uuid": "MIG-f39aa248-6f1b-5769-b119-8d650bb34b27"})
+    assert named_card([one, two], "0000:5d:00.0")[1].endswith(f"fits 2 cards: write one of {one.uuid}, {two.uuid}")
+    assert named_card([one, two], "MIG-f39a")[0] == two
 
 
 def test_a_card_that_has_gone_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

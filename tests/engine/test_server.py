@@ -54,6 +54,18 @@ def fails(action: Callable[[], object]) -> tuple[FailureKind, str]:
     return caught.value.failure.kind, caught.value.failure.reason
 
 
+def test_an_engine_is_given_its_card_and_the_record_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "3")  # of the shell that starts the night
+    card = {"ROCR_VISIBLE_DEVICES": "GPU-21501edcba987654", "HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "0"}
+    engine = Engine.start(standin_spec(), "L0", tmp_path, LIMITS, card_env=card)
+    try:
+        record = engine.wait_ready()
+        assert psutil.Process(record.pid).environ().items() >= card.items()
+        assert record.realised["card_environment"] == card
+    finally:
+        engine.stop()
+
+
 def test_a_whole_life(start: Start, tmp_path: Path) -> None:
     engine: RunningEngine = (running := start())
     assert running.record.ready_s is None and psutil.pid_exists(running.record.pid)
