@@ -196,15 +196,15 @@ def _slowed(m: Measurement, allowed: float) -> Iterator[str]:
 
 def _clocks(a: Measurement, b: Measurement, allowed: float) -> Iterator[str]:
     """Clocks of the loaded card, against each other. Too few looks, or none told, say nothing."""
-    clocks = [_number(m.conditions.get("card_sclk_mhz_loaded")) for m in (a, b)]
+    clock_a, clock_b = (_number(m.conditions.get("card_sclk_mhz_loaded")) for m in (a, b))
     looks = [_number(m.conditions.get("card_loaded_samples")) or 0 for m in (a, b)]
-    if clocks[0] is None or clocks[1] is None or min(looks) < LEAST_LOADED or not max(clocks):
+    if not clock_a or not clock_b or min(looks) < LEAST_LOADED:
         return
-    drop = 1 - min(clocks) / max(clocks)
+    drop = 1 - min(clock_a, clock_b) / max(clock_a, clock_b)
     if drop > allowed:
-        lower = "A" if clocks[0] < clocks[1] else "B"
+        lower = "A" if clock_a < clock_b else "B"
         yield (
-            f"arm {lower}'s clock was {drop:.0%} lower: {clocks[0]:.0f} MHz in A, {clocks[1]:.0f} in B, at most "
+            f"arm {lower}'s clock was {drop:.0%} lower: {clock_a:.0f} MHz in A, {clock_b:.0f} in B, at most "
             f"{allowed:.0%} is allowed (judge.clock_drop)"
         )
 
