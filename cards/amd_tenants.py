@@ -12,15 +12,14 @@ Checked against fixture trees written from these; not yet run on a machine with 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from cards.amd import pci_address
-from cards.kernel_files import read_fields, read_int, read_numbers
+from cards.amd import board_address, gpu_nodes
+from cards.amd_sysfs import NODES
+from cards.kernel_files import read_fields, read_int
 from cards.processes import OpenDevices
 from contracts import Card
 
-KFD_NODES = "sys/class/kfd/kfd/topology/nodes"
 KFD_PROCESSES = "sys/class/kfd/kfd/proc"
 COMPUTE_DEVICE = "/dev/kfd"
 DRI = "/dev/dri/"
@@ -29,18 +28,17 @@ UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def gpu_ids(card: Card, root: Path) -> tuple[int, ...]:
-    """KFD's numbers for the card: that of the topology node it was read from, else of every node at its PCI address."""
-    nodes = root / KFD_NODES
-    at_node = re.fullmatch(r"KFD topology node (\d+)", card.source)
-    if at_node and (number := read_int(nodes / at_node[1] / "gpu_id")):
-        return (number,)
-    found = []
-    for node in sorted(nodes.glob("[0-9]*")):
-        facts = read_numbers(node / "properties")
-        address = pci_address(facts.get("domain", 0), facts.get("location_id", 0))
-        if address == card.pci_address and (number := read_int(node / "gpu_id")):
-            found.append(number)
-    return tuple(found)
+    """KFD's numbers for the card: that of its topology node, or of every node at its PCI address where the card does
+    not say (ledgers from before it did)."""
+    if card.node is not None:
+        number = read_int(root / NODES / str(card.node) / "gpu_id")
+        return (number,) if number else ()
+    found = (
+        read_int(root / NODES / str(node) / "gpu_id")
+        for node, facts in gpu_nodes(root)
+        if board_address(root, facts) == card.pci_address
+    )
+    return tuple(number for number in found if number)
 
 
 def kfd_processes(card: Card, root: Path, ids: tuple[int, ...] | None = None) -> dict[int, int] | None:

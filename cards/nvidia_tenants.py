@@ -17,10 +17,8 @@ COMPUTE_DEVICE = "/dev/nvidia-uvm"  # a process with a CUDA context holds it ope
 def nvml_processes(card: Card) -> tuple[dict[int, int | None], dict[int, int | None]] | None:
     """(compute, graphics): pid -> bytes, None where the driver does not say how much. None: NVML does not answer."""
     with nvidia._nvml() as nvml:
-        if nvml is None or card.pci_address is None:
-            return None
-        handle = nvidia._ask(nvml, "nvmlDeviceGetHandleByPciBusId", card.pci_address.encode())
-        compute = nvidia._ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) if handle is not None else None
+        handle = nvidia._own(nvml, card)
+        compute = nvidia._ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
         if compute is None:
             return None
         graphics = nvidia._ask(nvml, "nvmlDeviceGetGraphicsRunningProcesses", handle) or []

@@ -24,9 +24,9 @@ from pydantic import JsonValue
 
 from cards import nvidia
 from cards.cpu_state import CpuReader
-from cards.processes import OpenDevices, Process, cpu_times, cpu_used, open_devices
+from cards.processes import Process, cpu_times, cpu_used
 from cards.state import HERE, CardState, read_state
-from cards.tenancy import Tenancy, tenants
+from cards.tenancy import Tenancy, Walk, tenants, walk
 from cards.window import MOST_NAMED, Sample, not_told, summary
 from contracts import Card
 
@@ -52,8 +52,8 @@ class Sentinel:
         self._own = {os.getpid()}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._devices: OpenDevices | None = None
-        self._walked = 0.0
+        self._walked: Walk | None = None
+        self._walk_again = 0.0
         self._walk_s = 0.0
         self._error: str | None = None
         self._cpu: list[tuple[float, float]] = []  # (moment, CPU seconds of the thread) after each look
@@ -135,19 +135,19 @@ class Sentinel:
 
     def _look(self) -> None:
         self._walk_s = 0.0
-        tenancy = Tenancy() if self._card.kind == "cpu" else tenants(self._card, self._root, self._open_devices())
+        tenancy = Tenancy() if self._card.kind == "cpu" else tenants(self._card, self._root, self._walk())
         state = self._state()
         self._samples.append(Sample(time.monotonic(), state, tenancy))
 
     def _read_card(self) -> CardState:
         return read_state(self._card, self._root)
 
-    def _open_devices(self) -> OpenDevices:
-        """Walked again once the last walk's cost is WALK_SHARE of the time since."""
+    def _walk(self) -> Walk:
+        """Done again once the last one's cost is WALK_SHARE of the time since."""
         now = time.monotonic()
-        if self._devices is None or now >= self._walked:
+        if self._walked is None or now >= self._walk_again:
             began = time.thread_time()
-            self._devices = open_devices(self._root)
+            self._walked = walk(self._card, self._root)
             self._walk_s = time.thread_time() - began
-            self._walked = now + self._walk_s / WALK_SHARE
-        return self._devices
+            self._walk_again = now + self._walk_s / WALK_SHARE
+        return self._walked

@@ -10,7 +10,8 @@ somebody outside. So a process of ours is never taken for a stranger.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -105,23 +106,37 @@ def busy(tenancy: Tenancy, own_pids: Collection[int]) -> str | None:
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def tenants(card: Card, root: Path = HERE, devices: OpenDevices | None = None) -> Tenancy:
+@dataclass(frozen=True)
+class Walk:
+    """What a walk through every process' open files found. It is most of the cost of a look."""
+
+    devices: OpenDevices
+    drm: Mapping[int, int | None]  # pid -> bytes of the card's memory, as amd_tenants.drm_clients tells them
+
+
+def walk(card: Card, root: Path = HERE) -> Walk:
+    devices = open_devices(root)
+    return Walk(devices, amd_tenants.drm_clients(card, root, devices) if card.kind == "amd" else {})
+
+
+def tenants(card: Card, root: Path = HERE, walked: Walk | None = None) -> Tenancy:
     """Who is on the card now; nobody, told by nobody, for a CPU. Never raises. Another root is a recorded /sys and
-    /proc (NVML is then not asked). `devices` from a look shortly before saves the walk through every process' files."""
+    /proc (NVML is then not asked). `walked` shortly before makes it cheap: KFD, NVML and the memory in use are then
+    read anew, and what only /proc tells (displays, and who is in this container) is as old as the walk."""
     if card.kind == "amd":
-        return _amd(card, root, devices or open_devices(root))
+        return _amd(card, root, walked or walk(card, root))
     if card.kind == "nvidia" and root == HERE:
-        return _nvidia(card, root, devices or open_devices(root))
+        return _nvidia(card, root, (walked or walk(card, root)).devices)
     return Tenancy()
 
 
-def _amd(card: Card, root: Path, devices: OpenDevices) -> Tenancy:
+def _amd(card: Card, root: Path, walked: Walk) -> Tenancy:
     kfd = amd_tenants.kfd_processes(card, root)
-    drm = amd_tenants.drm_clients(card, root, devices)
+    devices, drm = walked.devices, walked.drm
     openers = [p for p in devices.holders(amd_tenants.COMPUTE_DEVICE) if drm.get(p, None) != 0]
     compute = _with_names(root, kfd, {p: drm.get(p) for p in openers})
-    known = {t.pid for t in compute if t.here}
-    display = [
+    known = {*(t.pid for t in compute if t.here), *devices.holders(amd_tenants.COMPUTE_DEVICE)}
+    display = [  # who has KFD open as well is on another part of this card, and KFD has said so
         Tenant(pid=pid, name=name_of(root, pid), memory_bytes=held, use="display")
         for pid, held in drm.items()
         if held and pid not in known

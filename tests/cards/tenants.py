@@ -13,7 +13,7 @@ MI50_BYTES = 32 * GIB
 MI50_ADDRESS = "0000:03:00.0"
 MI50 = Card(
     arch="gfx906", kind="amd", name="AMD Instinct MI50", memory_bytes=MI50_BYTES, compute_units=60,
-    pci_address=MI50_ADDRESS, wavefront=64, source="KFD topology node 1",
+    pci_address=MI50_ADDRESS, wavefront=64, source="KFD topology node 1", node=1,
 )  # fmt: skip
 GPU_ID = 26273  # what KFD calls the card; any number
 FIRST = "pid:[4026531836]"
@@ -115,7 +115,7 @@ def mi300x_host(root: Path, processes: int = 1500, files_each: int = 25) -> tupl
             MI50.model_copy(
                 update={
                     "arch": "gfx942", "name": "AMD Instinct MI300X OAM", "memory_bytes": MI300X_BYTES,
-                    "compute_units": 304, "pci_address": address, "source": f"KFD topology node {i + 2}",
+                    "compute_units": 304, "pci_address": address, "node": i + 2,
                 }
             )
         )  # fmt: skip

@@ -121,13 +121,20 @@ def test_a_process_on_another_card_is_not_on_this_one(tmp_path: Path) -> None:
     assert (tenant.pid, tenant.here) == (999, False)
 
 
-def test_each_partition_of_a_card_has_its_own_number(tmp_path: Path) -> None:
+def test_each_part_of_a_divided_card_has_its_own_tenants(tmp_path: Path) -> None:
+    """CPX: several nodes at one PCI address, each with KFD's own number; DRM tells the address only."""
     for node, number in ((2, 111), (3, 222)):
         gpu_node(tmp_path, node, gfx=90402, simd_count=152, bank_bytes=24 * GIB, location=0x500, minor=128 + node)
         write(tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}/gpu_id", f"{number}\n")
-    card = mi50(tmp_path).model_copy(update={"pci_address": "0000:05:00.0", "source": "KFD topology node 3"})
+    card = mi50(tmp_path).model_copy(update={"pci_address": "0000:05:00.0", "node": 3})
     assert gpu_ids(card, tmp_path) == (222,)
-    assert gpu_ids(card.model_copy(update={"source": "somewhere"}), tmp_path) == (111, 222)
+    assert gpu_ids(card.model_copy(update={"node": None}), tmp_path) == (111, 222)
+    process(tmp_path, 70, "python")
+    opened(tmp_path, 70, 3, "/dev/kfd")
+    drm(tmp_path, 70, 4, f"{9 << 20} KiB", address="0000:05:00.0")
+    kfd(tmp_path, 70, 9 * GIB, gpu_id=111)
+    assert busy(tenants(card, tmp_path), ()) is None
+    assert busy(tenants(card.model_copy(update={"node": 2}), tmp_path), ()) == "python (pid 70) holds 9.0 GiB of it"
 
 
 def test_a_cpu_has_no_tenants_and_nvml_is_not_asked_of_a_recorded_tree(tmp_path: Path) -> None:
