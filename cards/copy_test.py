@@ -144,8 +144,9 @@ def another_card(identity: Mapping[str, Any], card: Card) -> str | None:
     if card.kind == "amd" and isinstance(arch, str) and canonical_arch(arch) != card.arch:
         return f"{name} ({canonical_arch(arch)})"
     parts = [identity.get(f"pci_{part}_id") for part in ("domain", "bus", "device")]
-    if card.pci_address and all(isinstance(part, int) for part in parts):
-        seen = "{:04x}:{:02x}:{:02x}".format(*parts)
+    numbers = [part for part in parts if isinstance(part, int)]
+    if card.pci_address and len(numbers) == len(parts):
+        seen = "{:04x}:{:02x}:{:02x}".format(*numbers)
         if seen != card.pci_address.rpartition(".")[0]:
             return f"{name} at {seen}"
     return None

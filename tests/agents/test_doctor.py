@@ -15,6 +15,7 @@ from agents import machine_fit
 from agents.doctor import Diagnosis, doctor, not_said_yet
 from agents.host_fit import Host, limit_problems
 from agents.preflight import Problem
+from cards.detect import detect
 from contracts import Card, EngineSettings, NightConfig, Workload
 from tests.agents.z100_host import LI, LIMITS, host, interpreter, z100
 from tests.cards.trees import cpu_node, gpu_node, machine, write
@@ -48,6 +49,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
     """torch for ROCm is there, vLLM is not; the user is not in the group render."""
     lines = ask(host(z100(tmp_path / "root")), **TORCH_ONLY).lines()
+    name = detect(tmp_path / "root")[0].name  # as the kernel's files or a list of device numbers give it
     assert [line for line in lines if not line.startswith("disk: ")] == [
         f"engine.python: {tmp_path}/engine/python",
         "python: 3.10.12",
@@ -62,8 +64,8 @@ def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
         "ports: 20000 to 29999 on 127.0.0.1, a free one for each engine",
         "sheet of gfx906: 1024 GB/s; TFLOPS: fp32 13.3, fp16 26.5, int8 53; no matrix cores, bf16 arithmetic, FP8, "
         "MXFP4 (published, of AMD Radeon Instinct MI50 (32 GB); --measure measures yours)",
-        "cards: Hygon gfx906 (gfx906, 32 GiB, 60 CUs, 0000:04:00.0); A CPU of the tests (x86_64, 32 GiB, 8 cores)",
-        "the night's card: none yet: the engine's interpreter has no vLLM; it would be Hygon gfx906 (gfx906)",
+        f"cards: {name} (gfx906, 32 GiB, 60 CUs, 0000:04:00.0); A CPU of the tests (x86_64, 32 GiB, 8 cores)",
+        f"the night's card: none yet: the engine's interpreter has no vLLM; it would be {name} (gfx906)",
         "known of these versions on this card (sources: configs/versions.yaml):",
         "  ROCm 6.3.25211: ROCm 6.3 is what the two forks of vLLM for this arch install, and HIP 6.3 what the Z100 "
         "report ran [published]",

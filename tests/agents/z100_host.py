@@ -1,6 +1,6 @@
 """A host with one Hygon Z100, written down as a folder: nobody here has one. The kernel's formats are those of
 tests/cards/trees.py; vendor, module and device files are those that Hygon's public tools and container recipes name.
-The device's PCI number and the driver's version are made up."""
+The driver's version is made up."""
 
 from __future__ import annotations
 
