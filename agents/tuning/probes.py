@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +31,6 @@ from agents.tuning.row_probe import judge_rows
 from contracts import Change, Frozen, LaunchRecord, Lever, Measurement, PathEvidence, Probe
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "probes"
-ANY_KEY = "*"  # of a rule: any key of the lever
 # What only shows under load: the changed engine gets a short burst of the workload before it is judged.
 UNDER_LOAD = ("peak_running", "table_row", "imported", "counter")
 
@@ -48,7 +48,7 @@ class ProbeRule(Frozen):
     """A Probe and when it applies. `before` and `after` are lists of values (null: not set); without one, any value."""
 
     lever: Lever
-    key: str  # "*": any
+    key: str  # "*" stands for anything: "*#dispatch"
     before: tuple[JsonValue, ...] | None = None
     after: tuple[JsonValue, ...] | None = None
     vllm: str | None = None  # PEP 440 range
@@ -84,7 +84,7 @@ def _read(path: Path) -> tuple[ProbeRule, ...]:
 def probe_for(change: Change, knobs: Knobs) -> Probe:
     """The first rule that fits, with the change's values put into its pattern; kind "none" where there is none."""
     for rule in rules():
-        if rule.lever != change.lever or rule.key not in (change.key, ANY_KEY) or not _covers(rule.vllm, knobs.version):
+        if rule.lever != change.lever or not fnmatchcase(change.key, rule.key) or not _covers(rule.vllm, knobs.version):
             continue
         if not (_among(change.before, rule.before) and _among(change.after, rule.after)):
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -17,6 +18,7 @@ from agents.tuning.seen import blind, of_kind, seen_in
 from contracts import Change, Lever, PathEvidence, Probe
 from engine.asked import plain
 
+WHOLE = "*"  # of a key: a whole table
 SHOWN = 6  # rows of one arm that are kept as data
 Row = dict[str, Any]
 
@@ -48,7 +50,7 @@ def judge_rows(change: Change, probe: Probe, log_a: str, log_b: str) -> PathEvid
     wanted = change.before if removed else change.after
     mine, other, arm = (rows_a, rows_b, "A") if removed else (rows_b, rows_a, "B")
     placed = [r for r in mine if _placed(change, r)]
-    good = [r for r in placed if _holds(r["row"], wanted)]
+    good = [r for r in placed if _holds(r["row"], _part(wanted, row, r))]
     if not good:
         if placed:
             reason = f"arm {arm} resolves {row} as {placed[0]['row']}, not as {wanted}"
@@ -65,7 +67,10 @@ def judge_rows(change: Change, probe: Probe, log_a: str, log_b: str) -> PathEvid
         )
     questions = [r["asked"] for r in good]
     alike = [r for r in other if r["asked"] in questions]
-    also = [r for r in other if (_placed(change, r) or r in alike) and _holds(r["row"], wanted)]
+    also = [r for r in other if (_placed(change, r) or r in alike) and _holds(r["row"], _part(wanted, row, r))]
+    if row == WHOLE:  # some of its rows may be what the other arm has as well, not all that were looked up
+        unchanged = [g for g in good if any((r["asked"], r["row"]) == (g["asked"], g["row"]) for r in alike)]
+        also = unchanged if len(unchanged) == len(good) else []
     picked = (alike or other, good) if not removed else (good, alike or other)
     if also:
         return told("absent", f"both arms resolve {row} as {also[0]['row']}", *picked)
@@ -82,16 +87,41 @@ def _of_table(probe: Probe, lines: Any) -> list[Row]:
 def _placed(change: Change, row: Row) -> bool:
     """Is this an answer from the row that the change's key names?"""
     file, _, wanted = change.key.rpartition("#")
+    keys = row.get("row_keys", [])
     if change.lever is Lever.AITER_CSV:
-        # A CSV's answer does not say its key. The shape does, up to M, which AITER may have padded.
-        numbers = set(re.findall(r"\d+", wanted))
-        sizes = [str(v) for k, v in row["asked"].items() if k in ("N", "K", "B", "model_dim", "inter_dim", "expert")]
-        return bool(sizes) and set(sizes) <= numbers
+        return _of_family(file, row.get("file")) and _shaped(wanted, row["asked"])
     if change.lever is Lever.KERNEL_TABLE:
-        return file == row["table"] and wanted in row.get("row_keys", [])
-    if not f"/{row.get('file')}".endswith(f"/{file}"):
+        return file == row["table"] and wanted in keys
+    return f"/{row.get('file')}".endswith(f"/{file}") and (wanted in keys or (wanted == WHOLE and bool(keys)))
+
+
+def _of_family(family: str, file: str | None) -> bool:
+    """Two families have rows of one shape. Where the file is not told, the shape decides."""
+    return file is None or PurePath(file).stem.startswith(family.removesuffix("_tuned_gemm"))
+
+
+def _shaped(wanted: str, asked: dict[str, Any]) -> bool:
+    """A CSV's answer does not say its key. The question does, up to M and token, which AITER may have rounded up to
+    those of the row; what else the question holds (dtypes) the key may spell in another way."""
+    cells = dict(part.split("=", 1) for part in wanted.split(",") if "=" in part)
+    exact = [name for name in ("B", "N", "K", "model_dim", "inter_dim", "expert", "topk") if name in asked]
+    if not exact or any(str(asked[name]) != cells.get(name) for name in exact):
         return False
-    return any(key == wanted or key.endswith(f".{wanted}") for key in row.get("row_keys", []))
+    rows = [(asked[name], cells.get(name, "")) for name in ("M", "token") if name in asked]
+    return all(cell.isdigit() and isinstance(size, int) and size <= int(cell) for size, cell in rows)
+
+
+def _part(wanted: JsonValue, key: str, row: Row) -> JsonValue:
+    """Of a whole table, the row that this answer is from."""
+    if key != WHOLE:
+        return wanted
+    for path in row.get("row_keys", []):
+        part: JsonValue = wanted
+        for name in str(path).split("/"):
+            part = part.get(name) if isinstance(part, dict) else None
+        if part is not None:
+            return part
+    return None
 
 
 def _holds(row: Any, wanted: JsonValue) -> bool:

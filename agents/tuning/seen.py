@@ -9,6 +9,9 @@ from typing import Any
 from contracts import Frozen
 
 _LINE = re.compile(r"nightgate-evidence (\w+) (\{.*)")
+# What our own kernels write themselves (kernels/nightgate_kernels): KERNEL ROW -> {...} (from PATH) or (built in)
+_OWN_ROW = re.compile(r"nightgate_kernels: table row (\S+) (\S+) -> (\{.*)")
+_FROM = re.compile(r"\s*\(from (.*)\)")
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -21,6 +24,8 @@ def seen_in(log: str) -> tuple[Seen, ...]:
     """In the order of the log. A line that another process's output has torn is left out."""
     found = []
     for line in log.splitlines():
+        if own := _OWN_ROW.search(line):
+            found += _own_row(own[1], own[2], own[3])
         match = _LINE.search(line)
         if match:
             try:
@@ -30,6 +35,17 @@ def seen_in(log: str) -> tuple[Seen, ...]:
             if isinstance(data, dict):
                 found.append(Seen(kind=match[1], data=data))
     return tuple(found)
+
+
+def _own_row(kernel: str, row: str, rest: str) -> list[Seen]:
+    try:
+        tile, end = _decode(rest)
+    except ValueError:
+        return []
+    file = _FROM.match(rest[end:])
+    asked = {"kernel": kernel, "row": row}  # what stands for the question: the line tells no size
+    data = {"table": kernel, "row": tile, "row_keys": [row], "file": file[1] if file else None, "asked": asked}
+    return [Seen(kind="table_row", data=data)]
 
 
 def of_kind(lines: tuple[Seen, ...], kind: str) -> list[dict[str, Any]]:

@@ -84,29 +84,54 @@ def test_a_row_of_aiters_json() -> None:
 
 def test_a_nested_row_of_the_attention_table() -> None:
     file, key = "gfx950/triton/attention/unified_attention/DEFAULT.json", "D_GEQ_512.DT_fp8_fp8"
-    a = line("aiter_json_attention", OLD, [f"attn_2d.{key}"], f"/a/{file}", op="attn_2d", head_size=512)
-    b = line("aiter_json_attention", NEW, [f"attn_2d.{key}"], f"/b/{file}", op="attn_2d", head_size=512)
-    assert judged(Lever.AITER_JSON, f"{file}#attn_2d.{key}", OLD, NEW, a, b).outcome == "proven"
-    assert judged(Lever.AITER_JSON, f"{file}#{key}", OLD, NEW, a, b).outcome == "proven"
+    a = line("aiter_json_attention", OLD, [f"attn_2d/{key}"], f"/a/{file}", op="attn_2d", head_size=512)
+    b = line("aiter_json_attention", NEW, [f"attn_2d/{key}"], f"/b/{file}", op="attn_2d", head_size=512)
+    assert judged(Lever.AITER_JSON, f"{file}#attn_2d/{key}", OLD, NEW, a, b).outcome == "proven"
+    assert judged(Lever.AITER_JSON, f"{file}#attn_2d/any", OLD, NEW, a, b).outcome == "absent"
+
+
+def test_a_whole_table() -> None:
+    """The key's row is "*": any row of it that was looked up, and that the other arm did not have, shows it."""
+    table: dict[str, JsonValue] = {"16": NEW, "512": OLD}
+    default = moe(OLD, "16", None, 15)
+    assert judged(Lever.MOE_TABLE, f"{MOE}#*", None, table, default, moe(NEW, "16", IN_B, 15)).outcome == "proven"
+    same = moe(OLD, "512", IN_B, 15)
+    assert "both arms resolve" in judged(Lever.MOE_TABLE, f"{MOE}#*", None, table, default, same).reason
 
 
 def test_a_row_of_a_csv_by_its_shape() -> None:
-    def csv(row: Any, n: int = 7168) -> str:
-        return line("aiter_csv_a4w4", row, [], "/tmp/aiter_configs/a4w4.csv", M=60, N=n, K=2048)
+    def csv(row: Any, n: int = 7168, file: str = "a4w4_blockscale_tuned_gemm", rows: int = 60) -> str:
+        return line("aiter_csv_a4w4", row, [], f"/tables/{file}.csv", M=rows, N=n, K=2048)
 
-    new: dict[str, JsonValue] = {"kernelId": 31, "splitK": 1, "M": 64, "us": 12.5}  # M is no column of the answer
+    new: dict[str, JsonValue] = {"kernelId": 31, "splitK": 1, "_tag": "x"}  # not all of it is in the answer
     old, got = csv({"kernelId": 20, "splitK": 0}), csv({"kernelId": 31, "splitK": 1, "us": 12.5, "tflops": 4.0})
-    key = "a4w4_blockscale#M=64,N=7168,K=2048"
+    key = "a4w4_blockscale_tuned_gemm#gfx=gfx950,cu_num=256,M=64,N=7168,K=2048"
     assert judged(Lever.AITER_CSV, key, None, new, old, got).outcome == "proven"
     assert judged(Lever.AITER_CSV, key, None, new, csv(None), got).outcome == "proven"  # a miss before
-    elsewhere = csv({"kernelId": 31, "splitK": 1}, n=512)
-    assert judged(Lever.AITER_CSV, key, None, new, old, elsewhere).outcome == "absent"
+    won: dict[str, JsonValue] = {"kernelId": 31, "splitK": 1}
+    for elsewhere in (csv(won, n=512), csv(won, rows=65), csv(won, file="a8w8_tuned_gemm")):
+        assert judged(Lever.AITER_CSV, key, None, new, old, elsewhere).outcome == "absent"
 
 
 def test_a_row_of_our_own_tables() -> None:
-    a, b = (line("w4a16_linear", row, ["gfx906,rows=1"], "/t.json", N=4096) for row in (OLD, NEW))
-    assert judged(Lever.KERNEL_TABLE, "w4a16_linear#gfx906,rows=1", OLD, NEW, a, b).outcome == "proven"
-    assert judged(Lever.KERNEL_TABLE, "add_rms_norm#gfx906,rows=1", OLD, NEW, a, b).outcome == "absent"
+    """As kernels/nightgate_kernels writes them itself, and as nightgate_evidence.resolved does."""
+    a = 'nightgate_kernels: table row w4a16_linear 8 -> {"N": 16} (built in)\n'
+    b = '(Worker pid=9) nightgate_kernels: table row w4a16_linear 8 -> {"N": 32} (from /night/kernel_tables.json)\n'
+    proof = judged(Lever.KERNEL_TABLE, "w4a16_linear#8", {"N": 16}, {"N": 32}, a, b)
+    assert proof.outcome == "proven"
+    assert proof.b["rows"][0]["file"] == "/night/kernel_tables.json"  # type: ignore[index, call-overload]
+    assert judged(Lever.KERNEL_TABLE, "w4a16_linear#1", {"N": 16}, {"N": 32}, a, b).outcome == "absent"
+    a, b = (line("w4a16_linear", row, ["8"], "/t.json", N=4096) for row in (OLD, NEW))
+    assert judged(Lever.KERNEL_TABLE, "w4a16_linear#8", OLD, NEW, a, b).outcome == "proven"
+    assert judged(Lever.KERNEL_TABLE, "add_rms_norm#8", OLD, NEW, a, b).outcome == "absent"
+
+
+def test_a_kernel_of_ours_that_serves() -> None:
+    said = "nightgate_kernels: add_rms_norm serves vllm.ir.ops.fused_add_rms_norm, before vLLM's own\n"
+    key = "add_rms_norm#dispatch"
+    assert judged(Lever.KERNEL_TABLE, key, None, True, "x\n", said).outcome == "proven"
+    assert judged(Lever.KERNEL_TABLE, key, None, True, "x\n", "x\n").outcome == "absent"
+    assert judged(Lever.KERNEL_TABLE, key, True, None, said, "x\n").outcome == "proven"
 
 
 def test_without_the_watcher_nothing_is_known() -> None:

@@ -37,6 +37,17 @@ def get_gemm_config(name, M, N=None, K=None):
     config, tuned = _get_gemm_config_cached(name, M, N, K)
     return copy.deepcopy(config), tuned
 ''',
+    "aiter/ops/triton/gemm_a8w8.py": '''
+import functools, json, os
+FOLDER = os.path.join(os.path.dirname(__file__), "utils", "configs")
+
+@functools.lru_cache(maxsize=16)
+def _get_config(M, N, K):
+    if not hasattr(_get_config, "_config_dict"):
+        with open(f"{FOLDER}/gemm/MI350X-GEMM-A8W8.json") as file:
+            _get_config._config_dict = json.load(file)
+    return _get_config._config_dict["small" if M < 512 else "large"]
+''',
     "aiter/ops/gemm_op_a4w4.py": '''
 import functools, types
 AITER_CONFIGS = types.SimpleNamespace(AITER_CONFIG_GEMM_A4W4_FILE="/tables/a4w4.csv")
@@ -63,4 +74,6 @@ def write(folder: Path, gemm: dict[str, dict[str, Any]] = GEMM) -> Path:
     table = folder / "aiter/ops/triton/utils/configs/gemm/gfx950-GEMM-A16W16.json"
     table.parent.mkdir(parents=True, exist_ok=True)
     table.write_text(json.dumps(gemm))
+    older = {"small": GEMM["M_LEQ_64"], "large": GEMM["any"]}  # tiles that the other file has as well
+    (table.parent / "MI350X-GEMM-A8W8.json").write_text(json.dumps(older))
     return folder

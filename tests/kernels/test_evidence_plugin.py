@@ -69,6 +69,20 @@ def test_a_row_of_a_json_table_with_its_file_and_its_key(tmp_path: Path) -> None
     assert len(lines(done, "active")) == 1 and not lines(done, "problem")
 
 
+def test_an_older_aiter_whose_kernels_open_their_tables_themselves(tmp_path: Path) -> None:
+    code = REGISTER + (
+        "from aiter.ops.triton.utils.gemm_config_utils import get_gemm_config\n"
+        "from aiter.ops.triton.gemm_a8w8 import _get_config\n"
+        "get_gemm_config('GEMM-A16W16', 64); _get_config(1, 2, 3); _get_config(1, 2, 3); _get_config(4096, 2, 3)"
+    )
+    done = run(code, write(tmp_path))
+    _, small, large = lines(done, "table_row")
+    file = f"{tmp_path}/aiter/ops/triton/utils/configs/gemm/MI350X-GEMM-A8W8.json"
+    assert (small["table"], small["file"], small["row_keys"]) == ("aiter_json_gemm", file, ["small"])
+    assert (large["file"], large["row_keys"], large["asked"]["M"]) == (file, ["large"], 4096)
+    assert not lines(done, "problem")
+
+
 def test_many_lengths_of_prompts_do_not_hide_a_row(tmp_path: Path) -> None:
     code = REGISTER + (
         "from aiter.ops.triton.utils.gemm_config_utils import get_gemm_config\n"

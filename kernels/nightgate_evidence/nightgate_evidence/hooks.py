@@ -20,11 +20,12 @@ Callback = Callable[[ModuleType], None]
 class _Finder:
     def __init__(self) -> None:
         self.wanted: dict[str, list[Callback]] = {}
+        self.below: dict[str, list[Callback]] = {}  # by the beginning of the name
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in self.wanted:
+        if not self.callbacks(name):
             return None
         for finder in sys.meta_path:
             if finder is not self and hasattr(finder, "find_spec"):
@@ -33,6 +34,13 @@ class _Finder:
                     self._behind(name, spec)
                     return spec
         return None
+
+    def callbacks(self, name: str) -> list[Callback]:
+        found = list(self.wanted.get(name, ()))
+        for start, callbacks in self.below.items():
+            if name.startswith(start):
+                found += callbacks
+        return found
 
     def _behind(self, name: str, spec: ModuleSpec) -> None:
         loader = spec.loader
@@ -44,7 +52,7 @@ class _Finder:
             with contextlib.suppress(AttributeError):
                 del loader.exec_module  # the loader is its own again
             run(module)
-            _call(name, module, self.wanted.get(name, ()))
+            _call(name, module, self.callbacks(name))
 
         try:
             loader.exec_module = exec_module  # type: ignore[method-assign]
@@ -65,9 +73,25 @@ def _call(name: str, module: ModuleType, callbacks: Sequence[Callback]) -> None:
 
 def after_import(name: str, callback: Callback) -> None:
     """Calls back with the module: now if it is imported already, else when it is, again after a reload."""
+    _install()
+    _finder.wanted.setdefault(name, []).append(callback)
+    _call_if_there(name, callback)
+
+
+def after_import_below(start: str, callback: Callback) -> None:
+    """The same for every module whose name begins so."""
+    _install()
+    _finder.below.setdefault(start, []).append(callback)
+    for name in [name for name in list(sys.modules) if name.startswith(start)]:
+        _call_if_there(name, callback)
+
+
+def _install() -> None:
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
-    _finder.wanted.setdefault(name, []).append(callback)
+
+
+def _call_if_there(name: str, callback: Callback) -> None:
     module = sys.modules.get(name)
     state = getattr(module, "__spec__", None)
     if module is not None and not getattr(state, "_initializing", False):

@@ -1,17 +1,21 @@
 """Which file and which of its rows an answer came from.
 
 AITER's JSON files are read by one function, `load_config_json`; what it gave, by path, is remembered here. The row of
-an answer is then the place in those files that holds an equal tile. Where several hold one, all are named: whoever
+an answer is then the place in those files that holds the tile. Where several hold one, all are named: whoever
 judges must compare what the two arms answered to the same question (agents/tuning/row_probe.py).
 """
 
 from __future__ import annotations
 
+import builtins
+import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from types import ModuleType
 from typing import Any
 
+_SHAPE = re.compile(r"-N=(\d+)-K=(\d+)")
 _BOUND = re.compile(r"M_(LEQ|GEQ)_(\d+)")
 MOST_KEYS = 12  # named for one answer
 MOST_DEPTH = 5
@@ -42,25 +46,69 @@ def trail() -> Iterator[None]:
         _trails.pop()
 
 
-def origin(answer: Any, rows: int | None = None) -> dict[str, Any]:
-    """{"file", "row_keys"} of an answer: the last file of its trail that has an equal row. `rows` is the M that was
-    asked for, which picks among equal rows of the kinds M_LEQ_x, M_GEQ_x and any."""
+def opening(module: ModuleType) -> Callable[[], AbstractContextManager[None]]:
+    """For a module that opens its tables itself (AITER 0.1.7): its `open` is one that remembers, and what it returns is
+    the trail of each of its lookups, since a table is opened at the first one only."""
+    opened: list[str] = []
+
+    def remembering(file: Any, *args: Any, **kwargs: Any) -> Any:
+        path = str(file)
+        if path.endswith(".json") and path not in opened:
+            opened.append(path)
+            # What cannot be read is told to the module by its own open.
+            with suppress(OSError, ValueError), builtins.open(path, encoding="utf-8") as table:
+                _loaded[path] = json.load(table)
+        return builtins.open(file, *args, **kwargs)
+
+    @contextmanager
+    def own_trail() -> Iterator[None]:
+        _trails.append(opened)
+        try:
+            yield
+        finally:
+            _trails.pop()
+
+    module.__dict__.setdefault("open", remembering)
+    return own_trail
+
+
+def origin(answer: Any, asked: dict[str, Any]) -> dict[str, Any]:
+    """{"file", "row_keys"} of an answer: the last file of its trail that has an equal row. The M that was asked for
+    picks among equal rows of the kinds M_LEQ_x, M_GEQ_x and any; a file of another N and K is passed over."""
     asked_for = _trails[-1] if _trails else []
+    rows = asked["M"] if isinstance(asked.get("M"), int) else None
     for path in reversed(asked_for or list(_loaded)):
-        keys = [".".join(place) for place in _places(_loaded.get(path), answer)]
+        if not _of_shape(path, asked):
+            continue
+        keys = ["/".join(place) for place in _places(_loaded.get(path), answer)]
         if keys:
             return {"file": path, "row_keys": _served(keys, _loaded[path], rows)[:MOST_KEYS]}
     return {"file": asked_for[-1] if asked_for else None, "row_keys": []}
 
 
+def _of_shape(path: str, asked: dict[str, Any]) -> bool:
+    """False for a file of another shape. Names of FP4 tables hold twice the K that is asked for (two in a byte)."""
+    named = _SHAPE.search(path)
+    if not named or not isinstance(asked.get("N"), int) or not isinstance(asked.get("K"), int):
+        return True
+    return int(named[1]) == asked["N"] and int(named[2]) in (asked["K"], 2 * asked["K"])
+
+
 def _places(table: Any, answer: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if not isinstance(table, dict) or len(path) > MOST_DEPTH:
         return
-    if path and table == answer:
+    if path and _is_row(table, answer):
         yield path
         return
     for key, value in table.items():
         yield from _places(value, answer, (*path, str(key)))
+
+
+def _is_row(row: dict[str, Any], answer: Any) -> bool:
+    """A lookup may add to the tile that it found (SPLITK_BLOCK_SIZE)."""
+    if row == answer:
+        return True
+    return isinstance(answer, dict) and bool(row) and all(k in answer and answer[k] == v for k, v in row.items())
 
 
 def _served(keys: list[str], table: dict[str, Any], rows: int | None) -> list[str]:

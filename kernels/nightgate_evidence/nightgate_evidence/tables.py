@@ -1,7 +1,7 @@
 """The lookups of tuned tables that are watched, by module, and how their answers are told.
 
-Read in vLLM 0.30.0 to 0.33.0 and ROCm/aiter e4048607 and 010d7018. vLLM's were run here; AITER's were never run on an
-AMD card. A name that an installed version does not have is passed over.
+Read in vLLM 0.30.0 to 0.33.0, the wheel amd-aiter 0.1.7, and ROCm/aiter e4048607 and 010d7018. vLLM's were run here;
+AITER's were never run on an AMD card. A name that an installed version does not have is passed over.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from . import rows
-from .hooks import after_import
+from .hooks import after_import, after_import_below
 from .say import line, plain
 from .watch import outside, wrap
 
@@ -67,6 +67,7 @@ def watch_all() -> None:
         after_import(module, _tiles(functions))
     for module, columns in _AITER_CSV.items():
         after_import(module, _csv(columns))
+    after_import_below("aiter.ops.triton.", _own_tiles)
 
 
 def resolved(table: str, row_key: str | None, row: Any, asked: dict[str, Any], file: str | None = None) -> None:
@@ -158,11 +159,18 @@ def _tiles(functions: tuple[tuple[str, str], ...]) -> Callable[[ModuleType], Non
     return watch
 
 
+def _own_tiles(module: ModuleType) -> None:
+    """AITER 0.1.7: each GEMM's module has a lookup of its own, `_get_config`, which opens the file. In later ones it
+    asks gemm_config_utils, which is watched."""
+    lookup = getattr(module, "_get_config", None)
+    if getattr(lookup, "__module__", None) == module.__name__ and not hasattr(module, "get_gemm_config"):
+        wrap(module, "_get_config", _tile("aiter_json_gemm"), rows.opening(module))
+
+
 def _tile(table: str) -> Callable[[ModuleType, dict[str, Any], Any], None]:
     def tell(_: ModuleType, asked: dict[str, Any], answer: Any) -> None:
         tile = answer[0] if isinstance(answer, tuple) and answer and isinstance(answer[0], dict) else answer
-        wanted = asked.get("M")
-        _tell(table, asked, tile, rows.origin(tile, wanted if isinstance(wanted, int) else None))
+        _tell(table, asked, tile, rows.origin(tile, asked))
 
     return tell
 
