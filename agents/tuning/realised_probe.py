@@ -22,7 +22,7 @@ def judge_realised(
         outcome: Literal["proven", "absent", "unknown"], reason: str, **data: dict[str, JsonValue]
     ) -> PathEvidence:
         shown = {f"seen_in_{arm}": f"{key} = {value[key]}" for arm, value in data.items() if key in value}
-        return PathEvidence(outcome=outcome, probe=probe, reason=reason, **shown, **data)  # type: ignore[arg-type]
+        return PathEvidence(outcome=outcome, probe=probe, reason=reason, **shown, **data)
 
     for arm, record in (("A", a), ("B", b)):
         if record is None or key not in record.realised:

@@ -127,9 +127,9 @@ def _part(wanted: JsonValue, key: str, row: Row) -> JsonValue:
 def _holds(row: Any, wanted: JsonValue) -> bool:
     """All that both say is the same, and they have something to say in common (a CSV's row has more columns)."""
     if not isinstance(wanted, dict) or not isinstance(row, dict):
-        return _one(row) == _one(wanted)
+        return bool(_one(row) == _one(wanted))
     common = wanted.keys() & row.keys()
-    return bool(common) and all(_one(row[key]) == _one(wanted[key]) for key in common)
+    return bool(common) and all(bool(_one(row[key]) == _one(wanted[key])) for key in common)
 
 
 def _one(value: Any) -> Any:

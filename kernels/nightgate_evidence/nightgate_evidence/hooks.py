@@ -88,7 +88,7 @@ def after_import_below(start: str, callback: Callback) -> None:
 
 def _install() -> None:
     if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _finder)
 
 
 def _call_if_there(name: str, callback: Callback) -> None:
