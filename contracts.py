@@ -12,7 +12,7 @@ import json
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 
 class Frozen(BaseModel):
@@ -157,17 +157,38 @@ class Lever(StrEnum):
     SOURCE_PATCH = "source_patch"  # a unified diff against one installed distribution
 
 
+class Container(Frozen):
+    """The engine runs in an image. What the image sets by itself is part of the image; "auto" in a list stands for what
+    the night's card needs (engine/container_card.py)."""
+
+    image: str = Field(min_length=1)  # name@sha256:... says for good what runs; a tag may move
+    runtime: Literal["docker", "podman"] = "docker"
+    python: str = "python3"  # inside the image
+    devices: tuple[str, ...] = ("auto",)
+    groups: tuple[str, ...] = ("auto",)  # numbers: a name may be another group inside
+    mounts: tuple[str, ...] = ()  # "/host:/inside", with ":ro" where nothing may be written
+    shm_gib: float = Field(16, gt=0)  # of the container's own /dev/shm; memory is taken as it is used
+    extra: tuple[str, ...] = ()  # further options of `docker run`, the last word
+
+    @field_validator("devices", "groups", mode="before")
+    @classmethod
+    def one_or_more(cls, value: Any) -> Any:
+        """`devices: auto` is `devices: [auto]`."""
+        return (value,) if value == "auto" else tuple(value) if isinstance(value, list) else value
+
+
 class EngineSpec(Frozen):
     """The resolved configuration of one engine: all that decides what runs, and nothing that differs by launch
     (port, nonce and folders are the launch's own)."""
 
-    python: str  # the engine's interpreter; never the loop's
+    python: str  # the engine's interpreter, inside the container where there is one; never the loop's
     model: str
     flags: dict[str, JsonValue] = {}  # long name without dashes; true = bare flag, false = --no-flag
     env: dict[str, str] = {}
     compilation: dict[str, JsonValue] = {}
     overlay: dict[Lever, dict[str, JsonValue]] = {}  # what is laid over the installed files, by lever and its key
     plugin_paths: tuple[str, ...] = ()  # folders put on the engine's PYTHONPATH, each a vLLM plugin distribution
+    container: Container | None = None  # None: an interpreter of the host
 
     @property
     def id(self) -> str:
@@ -284,7 +305,7 @@ class LaunchRecord(Frozen):
 
     launch_id: str
     spec_id: str
-    pid: int
+    pid: int  # the engine's first process, as the host counts; in a container too
     pid_started: float  # seconds since the epoch, from the process table
     port: int
     nonce: str  # in the served model name
@@ -293,6 +314,7 @@ class LaunchRecord(Frozen):
     mismatches: tuple[str, ...] = ()  # asked for one thing, realised another
     rss_bytes: int | None = None
     log_path: str  # relative to the night's folder
+    container_id: str | None = None  # "docker://<id>" or "podman://<id>"; None: a process of the host
 
 
 class PathEvidence(Frozen):
@@ -455,7 +477,7 @@ class TryItem(Frozen):  # a hypothesis written by hand in the night file
 
 
 class EngineSettings(Frozen):
-    python: str = "auto"  # what set-up chose (.engine-python)
+    python: str = "auto"  # what set-up chose (.engine-python), or the container's
     model: str
     card: str | None = None  # which one: PCI address or uuid; None: the first that the engine can serve on
     flags: dict[str, JsonValue] = {}
@@ -463,6 +485,7 @@ class EngineSettings(Frozen):
     compilation: dict[str, JsonValue] = {}
     overlay: dict[Lever, dict[str, JsonValue]] = {}  # tables and patches that you run with already
     plugin_paths: tuple[str, ...] = ()
+    container: Container | None = None
     port: int | None = Field(None, ge=1, le=65535)  # None: a free one
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from contracts import EngineSpec
+from engine.caches import cache_environment
 from engine.placement import NOTHING, Placement
 from engine.ports import LOOPBACK
 from engine.watcher import FOLDER as WATCHER
@@ -62,8 +63,8 @@ def environment(
     placement: Placement = NOTHING,
     card_env: Mapping[str, str] = {},
 ) -> dict[str, str]:
-    """The engine's environment. spec.env wins over all but the placement, which takes a variable of spec's over only
-    where it carries on what that named.
+    """The environment of an engine on the host. spec.env wins over all but the placement, which takes a variable of
+    spec's over only where it carries on what that named.
 
     `cache_dir` holds this spec's compile caches and no other's. `shims` are folders that the engine's distribution
     needs on its path (engine/interpreter.py). `placement` is what spec.overlay became. `card_env` makes it see its card
@@ -75,12 +76,16 @@ def environment(
     path = [part for part in inherited.get("PATH", os.defpath).split(":") if part and part != loop_bin]
     own_bin = os.path.dirname(spec.python)  # where the engine's ninja and compilers are, if it has its own
     env["PATH"] = ":".join(path if own_bin in path else [own_bin, *path])
-    env |= {
+    return env | own_environment(spec, cache_dir, shims, placement)
+
+
+def own_environment(
+    spec: EngineSpec, cache_dir: Path, shims: tuple[Path, ...] = (), placement: Placement = NOTHING
+) -> dict[str, str]:
+    """What is set for the engine, nothing inherited: all that a container gets. The same arguments as environment()."""
+    env = cache_environment(spec, cache_dir) | {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CACHE_ROOT": str(cache_dir / "vllm"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache_dir / "inductor"),
-        "TRITON_CACHE_DIR": str(cache_dir / "triton"),
         # /server_info is the only place where vLLM 0.32 tells the scheduler's realised limits. It opens other
         # development endpoints too; the server listens on loopback only.
         "VLLM_SERVER_DEV_MODE": "1",

@@ -1,12 +1,17 @@
 """From a spec to what is run."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
-from contracts import EngineSpec
+from contracts import Container, EngineSpec, Lever
+from engine.aiter_modules import copy_prebuilt
+from engine.caches import cache_environment
 from engine.command import command_line, dropped, environment
+from engine.running import EngineFailure
 from engine.watcher import FOLDER
 
 SPEC = EngineSpec(
@@ -90,3 +95,96 @@ def test_a_shim_comes_first_and_the_watcher_of_every_engine_last() -> None:
     assert environment(bare, Path("/c"), INHERITED)["PYTHONPATH"] == str(FOLDER)
     shimmed = environment(SPEC, Path("/c"), INHERITED, (Path("/shim"),))
     assert shimmed["PYTHONPATH"] == f"/shim:/plugins/a:/plugins/b:{FOLDER}"
+
+
+# --- compile caches -----------------------------------------------------------------------------------------------
+
+
+def changed(**update: object) -> EngineSpec:
+    return SPEC.model_copy(update=update)
+
+
+def caches(spec: EngineSpec) -> dict[str, str]:
+    """As a launch has them: the spec's own folder is named after it."""
+    return cache_environment(spec, Path("/night/cache") / spec.id)
+
+
+@pytest.mark.parametrize("name", ["VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"])
+def test_no_graph_or_triton_kernel_of_one_arm_reaches_the_other(name: str) -> None:
+    assert caches(SPEC)[name] != caches(changed(flags={"max-num-seqs": 16}))[name]
+    assert caches(SPEC)[name] == caches(SPEC.model_copy())[name]
+
+
+PATCH = {"aiter/k": "--- a/aiter/ops/x.py\n+++ b/aiter/ops/x.py\n@@ -1 +1 @@\n-1\n+2\n"}
+
+
+@pytest.mark.parametrize(
+    ("other", "shared"),
+    [
+        (changed(flags={"max-num-seqs": 16}), True),
+        (changed(env={"VLLM_ROCM_USE_AITER": "1"}), True),  # which kernels run, not what they are built from
+        (changed(overlay={Lever.AITER_JSON: {"gfx950-GEMM.json#any": {"BLOCK_SIZE_M": 32}}}), True),  # Triton's
+        (changed(overlay={Lever.SOURCE_PATCH: PATCH}), False),
+        (changed(overlay={Lever.AITER_CSV: {"a8w8_tuned_gemm.csv#1": {"kernelId": 7}}}), False),
+        (changed(env={"GPU_ARCHS": "gfx950"}), False),
+        (changed(container=Container(image="rocm/vllm:1")), False),
+    ],
+)
+def test_what_takes_an_hour_to_build_is_shared_where_it_comes_out_the_same(other: EngineSpec, shared: bool) -> None:
+    for name in ("AITER_JIT_DIR", "AITER_ROOT_DIR", "FLYDSL_RUNTIME_CACHE_DIR", "MIOPEN_USER_DB_PATH"):
+        assert (caches(SPEC)[name] == caches(other)[name]) is shared, name
+        assert caches(other)[name].startswith("/night/cache/build-")
+
+
+def test_flashinfers_warm_kernels_are_used_until_a_patch_could_be_in_them() -> None:
+    assert "FLASHINFER_WORKSPACE_BASE" not in caches(SPEC)
+    for spec in (changed(overlay={Lever.SOURCE_PATCH: PATCH}), changed(container=Container(image="i"))):
+        assert caches(spec)["FLASHINFER_WORKSPACE_BASE"].startswith("/night/cache/build-")
+
+
+@pytest.fixture
+def with_aiter(tmp_path: Path) -> str:
+    """An interpreter that finds a tree of AITER's layout. Its Python must not be run, or the card would be opened."""
+    jit = tmp_path / "site/aiter/jit"
+    (jit / "flydsl_cache").mkdir(parents=True)
+    (jit / "build/module_x").mkdir(parents=True)
+    (jit.parent / "__init__.py").write_text("raise SystemExit('aiter was imported')")
+    for name in ("module_rope.so", "flydsl_cache/k.bin", "core.py", "build/module_x/x.o"):
+        (jit / name).write_text(name)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+def test_prebuilt_modules_are_copied_once_and_the_installed_ones_never_written(with_aiter: str, tmp_path: Path) -> None:
+    spec, build = EngineSpec(python=with_aiter, model="m"), tmp_path / "cache/build-1"
+    copy_prebuilt(spec, build)
+    copied = {str(p.relative_to(build)) for p in build.rglob("*") if p.is_file()}
+    assert copied == {"aiter_jit/module_rope.so", "aiter_jit/flydsl_cache/k.bin"}
+    (build / "aiter_jit/module_rope.so").write_text("built again by this arm")
+    copy_prebuilt(spec, build)
+    assert (build / "aiter_jit/module_rope.so").read_text() == "built again by this arm"
+    assert (tmp_path / "site/aiter/jit/module_rope.so").read_text() == "module_rope.so"
+
+
+@pytest.mark.parametrize(
+    ("patch", "copied"),
+    [
+        (PATCH, True),
+        ({"aiter/k": "--- a/csrc/kernels/rope.cu\n+++ b/csrc/kernels/rope.cu\n"}, False),
+        ({"aiter/k": {"sha256": "0123"}}, False),  # nobody can tell what it reaches
+        ({"vllm/k": "--- a/csrc/x.cu\n+++ b/csrc/x.cu\n"}, True),
+    ],
+)
+def test_a_patch_of_compiled_sources_is_not_hidden_by_prebuilt_modules(
+    with_aiter: str, tmp_path: Path, patch: dict[str, JsonValue], copied: bool
+) -> None:
+    spec = EngineSpec(python=with_aiter, model="m", overlay={Lever.SOURCE_PATCH: patch})
+    copy_prebuilt(spec, tmp_path / "build")
+    assert (tmp_path / "build/aiter_jit").is_dir() is copied
+
+
+def test_an_interpreter_that_cannot_copy_says_so(tmp_path: Path) -> None:
+    with pytest.raises(EngineFailure, match="could not be copied"):
+        copy_prebuilt(EngineSpec(python=str(tmp_path / "none"), model="m"), tmp_path / "build")
