@@ -79,10 +79,11 @@ class Arms:
     def _start(self, arm: Arm, spec: EngineSpec, experiment_id: str | None, launch_pair: int) -> Engine:
         launch_id = f"L{next(self._count):03d}"
         port = self._port if self._port and not self._up else None  # a twin always takes a free one
-        card_env = card_environment(self._card, spec.flags, spec.env) if self._card else {}
+        on_host = spec.container is None  # into a container, the card itself is put
+        card_env = card_environment(self._card, spec.flags, spec.env) if self._card and on_host else {}
         try:
             placement = self._placement(spec)
-            engine = Engine.start(spec, launch_id, self._folder, self._limits, port, placement, card_env)
+            engine = Engine.start(spec, launch_id, self._folder, self._limits, port, placement, card_env, self._card)
         except EngineFailure as cause:
             self._emit(
                 "launch_failed",

@@ -13,7 +13,7 @@ from agents.card_guard import FIX, in_use
 from agents.config import ROOT
 from agents.host_fit import Host, amd_problems, limit_problems, time_problems
 from cards.choose import MAKER, choose_card
-from cards.detect import free_memory
+from cards.detect import detect, free_memory
 from cards.driver import read_software
 from cards.installed import installed
 from cards.visible import exported_words
@@ -148,9 +148,11 @@ def _process(host: Host, card: Card, config: NightConfig | None) -> Iterator[Pro
     """Limits of this process, and what would end it early."""
     for what, fix, fatal in (*limit_problems(host, card, config), *time_problems(host, config)):
         yield Problem(what=what, fix=fix, fatal=fatal)
+
+
 def _chosen(config: NightConfig, card: Card) -> Iterator[Problem]:
     """The card that the night file names, and how the engine is given it."""
-    named, build = config.engine.card, installed(config.engine.python).build
+    named, build = config.engine.card, installed(config.engine.python, config.engine.container).build
     maker = MAKER.get(build) if build else None
     if card.kind == "cpu" and (named is not None or any(c.kind == maker for c in detect())):
         what = f"engine.card is {named}: " if named is not None else ""

@@ -11,8 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from contracts import Frozen
+from cards.ask_container import question
+from contracts import Container, Frozen
 
+IMAGE_TIME_LIMIT_S = 120.0  # a container is made in about a second; the first one of a large image may take a minute
 TIME_LIMIT_S = 30.0  # 0.1 s on a warm 2-core machine; a cold network file system may take many
 
 # Runs in the engine's interpreter, which may be older than ours. torch/version.py holds plain assignments and imports
@@ -74,32 +76,38 @@ class Installed(Frozen):
 
 
 @lru_cache(maxsize=16)
-def installed(python: str) -> Installed:
-    """Never raises. The answer is kept for the life of this process."""
+def installed(python: str, container: Container | None = None) -> Installed:
+    """Never raises. The answer is kept for the life of this process. In a container: of the image's interpreter."""
+    if container is not None:
+        return _ask(question(container, QUESTION), dict(os.environ), IMAGE_TIME_LIMIT_S)
     path = Path(python)
     if path.is_dir() or not os.access(path, os.X_OK):
         what = "is a folder" if path.is_dir() else "cannot be run by this user" if path.exists() else "does not exist"
         return Installed(problem=what)
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")}
+    return _ask([python, "-c", QUESTION], environment, TIME_LIMIT_S)
+
+
+def _ask(line: list[str], environment: dict[str, str], limit_s: float) -> Installed:
     with tempfile.TemporaryDirectory(prefix="nightgate-ask-") as neutral:  # so that no folder of ours is importable
         try:
             answer = subprocess.run(
-                [python, "-c", QUESTION],
+                line,
                 cwd=neutral,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=TIME_LIMIT_S,
+                timeout=limit_s,
             )
         except subprocess.TimeoutExpired:
-            return Installed(problem=f"did not answer within {TIME_LIMIT_S:.0f} s")
+            return Installed(problem=f"did not answer within {limit_s:.0f} s")
         except OSError as error:
             return Installed(problem=f"could not be run ({error.strerror})")
-    for line in answer.stdout.splitlines():
-        if line.startswith("nightgate-answer:"):
-            return _parse(line.removeprefix("nightgate-answer:"))
+    for said in answer.stdout.splitlines():
+        if said.startswith("nightgate-answer:"):
+            return _parse(said.removeprefix("nightgate-answer:"))
     last = (answer.stderr.strip().splitlines() or ["it printed nothing"])[-1]
     return Installed(problem=f"is no Python that answers (exit code {answer.returncode}: {last[:120]})")
 

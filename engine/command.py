@@ -76,7 +76,7 @@ def environment(
     path = [part for part in inherited.get("PATH", os.defpath).split(":") if part and part != loop_bin]
     own_bin = os.path.dirname(spec.python)  # where the engine's ninja and compilers are, if it has its own
     env["PATH"] = ":".join(path if own_bin in path else [own_bin, *path])
-    return env | own_environment(spec, cache_dir, shims, placement)
+    return env | dict(card_env) | own_environment(spec, cache_dir, shims, placement)
 
 
 def own_environment(
@@ -91,4 +91,4 @@ def own_environment(
         "VLLM_SERVER_DEV_MODE": "1",
     }
     env["PYTHONPATH"] = ":".join([*placement.python_path, *map(str, shims), *spec.plugin_paths, str(WATCHER)])
-    return env | dict(card_env) | SWITCH | spec.env | placement.env
+    return env | SWITCH | spec.env | placement.env

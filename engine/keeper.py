@@ -5,9 +5,12 @@ the loop's environment. It becomes a child subreaper (whatever the engine forks 
 starts the engine in a session of its own, and ends the whole tree when it is asked to, when its standard input closes
 (the loop is gone, also by kill -9), or when its parent changes.
 
-Standard input: one JSON line {argv, env, cwd, log_path, grace_s}, later the line "stop".
+In a container the child is docker's or podman's client, and the engine is no descendant of ours: it is known by the id
+that the client writes to its cidfile and by its first process, which the runtime names, and ended through the runtime.
+
+Standard input: one JSON line {argv, env, cwd, log_path, grace_s, cidfile or null}, later the line "stop".
 Standard output, JSON lines:
-    {"pid": int, "started": epoch seconds}         the engine exists
+    {"pid": int, "started": epoch seconds, "container": id or null}     the engine exists
     {"error": text}                                it could not be started
     {"exited": code}                               it ended by itself; a negative code is a signal, as in subprocess
     {"gone": bool, "forced": bool, "left": pids}   the tree has been ended; gone: nothing of it is left
@@ -18,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import select
 import signal
@@ -31,6 +35,7 @@ from typing import Any
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 UNKILLABLE_S = 30.0  # after SIGKILL; only a process stuck in a driver outlives it
 SHARED_MEMORY = "/dev/shm/"
+MISSES = 20  # looks at 0.1 s for a process that its runtime says is there
 
 
 def status(pid: int) -> tuple[str, int, int] | None:
@@ -108,34 +113,101 @@ class Keeper:
             Path(f"/proc/{self.pid}/oom_score_adj").write_text("500")
         self.child = child  # kept so that Popen never warns; reap() waits for it
         self.exit_code: int | None = None
+        self.client: str = job["argv"][0]
+        self.cidfile: str | None = job.get("cidfile")
+        self.container: str | None = None  # its id, once it is known
+        self.first: tuple[int, int] | None = None  # (pid, start ticks) of the container's first process
+        self.problem: str | None = None
+        self.misses = 0
 
     def reap(self) -> bool:
         """Collects dead children, adopted ones included, and notes the engine's exit code. False: no child is left."""
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self.pid:
-                    self.exit_code = self.child.returncode = os.waitstatus_to_exitcode(found[1])
+                    code = os.waitstatus_to_exitcode(found[1])
+                    if self.cidfile and code > 128:  # docker-run(1): a container ended by signal n gives 128 + n
+                        code = 128 - code
+                    self.exit_code = self.child.returncode = code
         except ChildProcessError:
             return False
         return True
 
+    def tree(self) -> dict[int, int]:
+        """pid -> start ticks of all that is to be ended: our descendants, and the container's."""
+        below = descendants(os.getpid())
+        if self.first and (found := status(self.first[0])) and found[0] not in "ZX" and found[2] == self.first[1]:
+            below |= {self.first[0]: self.first[1]} | descendants(self.first[0])
+        return below
+
+    def look(self) -> bool:
+        """Learns the container's id and its first process; True once both are known. Sets `problem` where that process
+        is not to be seen from here: then nothing of it could be checked, and another process might have its number."""
+        if self.cidfile and not self.container:
+            with contextlib.suppress(OSError):
+                self.container = Path(self.cidfile).read_text().strip() or None
+        if self.container and not self.first:
+            answer = self.ask("inspect", "-f", "{{.State.Pid}}", self.container)
+            if answer is not None and answer.isdigit() and int(answer) > 0:
+                found, ours = status(int(answer)), status(self.pid)
+                self.misses += 1
+                if found and (ours is None or found[2] >= ours[2]):
+                    self.first = int(answer), found[2]
+                elif found or self.misses > MISSES:  # a moment after its end it is not to be seen either
+                    self.problem = (
+                        f"the container's first process (pid {answer}) is not to be seen here: "
+                        f"{self.client} must run on this machine, and nightgate outside another container"
+                    )
+        return self.first is not None
+
+    def ask(self, *arguments: str, wait_s: float = 10.0) -> str | None:
+        """What the runtime answers; None when it refuses or does not answer in time."""
+        try:
+            done = subprocess.run([self.client, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=wait_s)  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    def end_container(self) -> bool:
+        """Ends the container and takes it away; True when it had to be killed."""
+        begun = time.monotonic()
+        if not self.container and self.exit_code is None:  # the client may be about to make it: heard out first
+            if (found := status(self.pid)) is not None:
+                send(self.pid, found[2], signal.SIGTERM)
+            while self.exit_code is None and not self.look() and time.monotonic() - begun < self.grace_s:
+                self.reap()
+                time.sleep(0.05)
+        self.look()
+        if not self.container:
+            return False
+        seconds = max(1, math.ceil(self.grace_s))
+        begun = time.monotonic()
+        stopped = self.ask("stop", "-t", str(seconds), self.container, wait_s=seconds + UNKILLABLE_S)
+        forced = stopped is not None and time.monotonic() - begun >= seconds
+        if stopped is None and self.tree().keys() - descendants(os.getpid()).keys():
+            forced = self.ask("kill", self.container) is not None
+        self.ask("rm", "-f", self.container)
+        return forced
+
     def end(self) -> dict[str, Any]:
         """Asks the engine to stop, its left-over children once it is gone, and kills what outlives the grace."""
+        killed = self.end_container() if self.cidfile else False
         begun = time.monotonic()
-        tree = descendants(os.getpid())
-        segments = mapped_segments(tree)
+        tree = self.tree()
+        segments = mapped_segments(descendants(os.getpid()))  # a container has a /dev/shm of its own
         if self.exit_code is None and self.pid in tree:
             send(self.pid, tree[self.pid], signal.SIGTERM)
         asked_rest = forced = False
         while True:
             children = self.reap()
-            tree = descendants(os.getpid())
+            tree = self.tree()
             waited = time.monotonic() - begun
             if not (children or tree) or waited > self.grace_s + UNKILLABLE_S:
                 break
             if waited > self.grace_s:
                 forced = True
-                segments |= mapped_segments(tree)
+                segments |= mapped_segments(descendants(os.getpid()))
                 for pid, ticks in tree.items():
                     send(pid, ticks, signal.SIGKILL)
             elif self.exit_code is not None and not asked_rest:
@@ -147,7 +219,12 @@ class Keeper:
             for path in left - mapped_segments(entry for entry in os.listdir("/proc") if entry.isdigit()):
                 with contextlib.suppress(OSError):
                     os.unlink(path)
-        return {"gone": not tree, "forced": forced, "left": sorted(tree)}
+        return {"gone": not tree, "forced": forced or killed, "left": sorted(tree)}
+
+    def who(self) -> dict[str, Any]:
+        """The message that the engine exists."""
+        pid = self.first[0] if self.first else self.pid
+        return {"pid": pid, "started": started(pid), "container": self.container}
 
 
 def say(message: dict[str, Any]) -> None:
@@ -179,15 +256,20 @@ def main() -> None:
     except (OSError, ValueError, KeyError) as error:
         say({"error": f"{type(error).__name__}: {error}"})
         return
-    say({"pid": keeper.pid, "started": started(keeper.pid)})
-    reported = False
+    reported = told = False
     while not (asked or b"stop" in buffer or os.getppid() != parent):
+        if not told and (not keeper.cidfile or keeper.look() or keeper.exit_code is not None):
+            told = True
+            say(keeper.who())
+        if keeper.problem:
+            say({"error": keeper.problem})
+            break
         if select.select([0], [], [], 0.1)[0]:
             if not (data := os.read(0, 4096)):
                 break
             buffer += data
         keeper.reap()
-        if keeper.exit_code is not None and not reported:
+        if keeper.exit_code is not None and told and not reported:
             reported = True
             say({"exited": keeper.exit_code})
             keeper.end()

@@ -16,6 +16,7 @@ from typing import Any
 from engine import keeper
 
 START_S = 30.0  # for a process that starts in 20 ms on an idle machine
+CONTAINER_START_S = 120.0  # a container is made in about a second; the first one of a large image may take a minute
 
 
 class NotStarted(Exception):
@@ -27,8 +28,17 @@ class KeeperLost(Exception):
 
 
 class KeeperLink:
-    def __init__(self, argv: list[str], env: dict[str, str], cwd: Path, log_path: Path, grace_s: float) -> None:
-        """Starts the keeper and through it the engine; returns when the engine's process exists.
+    def __init__(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: Path,
+        log_path: Path,
+        grace_s: float,
+        cidfile: Path | None = None,
+    ) -> None:
+        """Starts the keeper and through it the engine; returns when the engine's process exists. With a `cidfile`
+        argv is a container client's, and the engine's process is the container's first.
 
         Raises NotStarted, or OSError when the log cannot be written.
         """
@@ -41,13 +51,15 @@ class KeeperLink:
                 [sys.executable, "-I", "-S", keeper.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=log, cwd=cwd, start_new_session=True, bufsize=0,
             )  # fmt: skip
-        job = {"argv": argv, "env": env, "cwd": str(cwd), "log_path": str(log_path), "grace_s": grace_s}
+        job = {"argv": argv, "env": env, "cwd": str(cwd), "log_path": str(log_path), "grace_s": grace_s,
+               "cidfile": str(cidfile) if cidfile else None}  # fmt: skip
         self._tell(json.dumps(job) + "\n")
-        if not self._hear("pid", START_S):
+        if not self._hear("pid", CONTAINER_START_S if cidfile else START_S):
             self.close()
             raise NotStarted(self._said.get("error") or "the engine's keeper did not start")
         self.pid: int = self._said["pid"]
         self.started: float = self._said["started"]  # seconds since the epoch
+        self.container: str | None = self._said.get("container")  # its id
         found = keeper.status(self.pid)
         self._ticks = found[2] if found else None
 
@@ -69,12 +81,16 @@ class KeeperLink:
 
     def tree(self) -> dict[int, int]:
         """pid -> start ticks of all that the keeper guards."""
-        return keeper.descendants(self.keeper_pid)
+        below = keeper.descendants(self.keeper_pid)
+        if self.container and self._ticks is not None and self.alive():
+            below |= {self.pid: self._ticks} | keeper.descendants(self.pid)
+        return below
 
     def end(self) -> tuple[bool, tuple[int, ...]]:
         """Ends the engine's tree: (had to kill, pids that could not be ended). Raises KeeperLost."""
         self._tell("stop\n")
-        heard = self._hear("gone", self._grace_s + keeper.UNKILLABLE_S + 10)
+        patience = self._grace_s + keeper.UNKILLABLE_S + 10
+        heard = self._hear("gone", 2 * patience if self.container else patience)  # the runtime's try comes first
         self.close()
         if not heard:
             raise KeeperLost

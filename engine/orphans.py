@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import psutil
 
 from contracts import LaunchRecord
+from engine import container_runtime
 
 # The recorded start time is boot time plus clock ticks, and the kernel's boot time moves when the clock is set; a pid
 # does not come round within 2 s.
@@ -78,15 +79,17 @@ def remains(record: LaunchRecord) -> list[psutil.Process]:
 def end_orphans(records: Iterable[LaunchRecord], grace_s: float = 10.0) -> tuple[int, ...]:
     """Ends what is left of these launches and waits until it is gone; returns the recorded pids that were left.
 
-    The engine's first process is asked (it ends its own), the rest is asked when there is no first; what outlives
-    `grace_s` seconds is killed.
+    A container is ended through its runtime. Of what is left then the engine's first process is asked (it ends its
+    own), the rest is asked when there is no first; what outlives `grace_s` seconds is killed.
     """
     ended: list[int] = []
     for record in records:
+        boxed = container_runtime.end(record, grace_s)
         tree = remains(record)
+        if tree or boxed:
+            ended.append(record.pid)
         if not tree:
             continue
-        ended.append(record.pid)
         for process in tree[:1] if tree[0].pid == record.pid else tree:
             with contextlib.suppress(psutil.Error):
                 process.terminate()

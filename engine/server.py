@@ -1,9 +1,9 @@
 """One vLLM server under test: started, proven ours, read back, stopped. The one way to run an engine.
 
-    engine = Engine.start(spec, "L003", night_dir, limits)   # returns at once; two may be started side by side
-    record = engine.wait_ready()                             # raises EngineFailure, and has then stopped it
-    engine.check()                                           # before and after every measurement
-    report = engine.stop()
+engine = Engine.start(spec, "L003", night_dir, limits)   # returns at once; two may be started side by side
+record = engine.wait_ready()                             # raises EngineFailure, and has then stopped it
+engine.check()                                           # before and after every measurement
+report = engine.stop()
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from pathlib import Path
 import httpx
 import psutil
 
-from contracts import EngineSpec, Failure, FailureKind, LaunchRecord, Limits
-from engine import command, interpreter, keeper, ports
+from contracts import Card, EngineSpec, Failure, FailureKind, LaunchRecord, Limits
+from engine import command, container_runtime, interpreter, keeper, ports
+from engine.aiter_modules import copy_prebuilt
 from engine.asked import mismatches
+from engine.caches import build_folder
 from engine.client import http_client
+from engine.container_launch import in_container
 from engine.failure import classify
 from engine.link import KeeperLink, KeeperLost, NotStarted
 from engine.orphans import end_orphans
@@ -98,10 +101,12 @@ class Engine:
         port: int | None = None,
         placement: Placement = NOTHING,
         card_env: Mapping[str, str] = {},
+        card: Card | None = None,
     ) -> Engine:
         """Starts the engine and returns as soon as its process exists. `placement` is what spec.overlay became; the
-        compile caches are kept by spec, so that no code of one arm reaches the other. `card_env`
-        is how it is given its card (cards/visible.py). Raises EngineFailure.
+        compile caches are kept by spec, so that no code of one arm reaches the other (engine/caches.py). `card_env` is
+        how an engine on the host is given its card (cards/visible.py), `card` how one in a container is (None: all).
+        Raises EngineFailure.
 
         Its files are in night_dir/artifacts/launches/launch_id: engine.log, and cwd, an empty folder that it runs in
         so that none of our top-level names is on its path.
@@ -112,28 +117,32 @@ class Engine:
         folder = night_dir / "artifacts" / "launches" / launch_id
         (folder / "cwd").mkdir(parents=True, exist_ok=True)
         log = folder / "engine.log"
-        shims = interpreter.shims(spec.python, folder / "shim")
+        cache = night_dir / "artifacts" / "compile_cache" / spec.id
+        shims = interpreter.shims(spec.python, folder / "shim", spec.container)
+        copy_prebuilt(spec, build_folder(spec, cache))
         if port is not None and not ports.is_free(port):
             raise EngineFailure(Failure(kind=FailureKind.PORT_TAKEN, reason=ports.held_by(port)))
         with _promising:
             port = port or ports.free_port(frozenset(_promised))
             _promised.add(port)
         nonce = secrets.token_hex(4)
-        cache = night_dir / "artifacts" / "compile_cache" / spec.id
         _share_model_facts(night_dir / "artifacts" / "modelinfos", cache / "vllm" / "modelinfos")
         already = log.stat().st_size if log.exists() else 0  # of a lost launch with the same id
+        line = command.command_line(spec, port, f"nightgate-{launch_id}-{nonce}")
+        if spec.container is None:
+            env, cidfile = command.environment(spec, cache, os.environ, shims, placement, card_env), None
+        else:
+            boxed = in_container(spec, line, placement, shims, cache, folder, launch_id, nonce, card)
+            line, env, cidfile = boxed.line, boxed.env, boxed.cidfile
         try:
-            link = KeeperLink(
-                command.command_line(spec, port, f"nightgate-{launch_id}-{nonce}"),
-                command.environment(spec, cache, os.environ, shims, placement, card_env),
-                folder / "cwd", log, limits.engine_stop_s,
-            )  # fmt: skip
+            link = KeeperLink(line, env, folder / "cwd", log, limits.engine_stop_s, cidfile)
         except NotStarted as error:
             _promised.discard(port)
-            raise interpreter.no_vllm(f"{spec.python} cannot be started ({error}): set engine.python") from error
+            raise interpreter.not_started(spec, str(error)) from error
         record = LaunchRecord(
             launch_id=launch_id, spec_id=spec.id, pid=link.pid, pid_started=link.started, port=port, nonce=nonce,
             log_path=str(log.relative_to(night_dir)),
+            container_id=f"{spec.container.runtime}://{link.container}" if spec.container and link.container else None,
         )  # fmt: skip
         engine = cls(spec, record, night_dir, limits, link)
         engine._log_start = already
@@ -167,7 +176,10 @@ class Engine:
             with contextlib.suppress(OSError):  # for whoever wants all of it; a full disk does not end the launch
                 (self._log.parent / "endpoints.json").write_text(json.dumps(endpoints, indent=1))
             realised = realise(self.spec, self.log_since(self._log_start), endpoints)
-            realised["environment_dropped"] = list(command.dropped(self.spec, os.environ))
+            if self.spec.container is None:
+                realised["environment_dropped"] = list(command.dropped(self.spec, os.environ))
+            else:
+                realised |= container_runtime.image_of(self._record)
             if self._card_env:
                 realised["card_environment"] = {**self._card_env}
             self._record = self._record.model_copy(
