@@ -48,10 +48,16 @@ class Arms:
         self._records: dict[str, LaunchRecord] = {}  # spec id -> its latest ready launch
         self._count = itertools.count(_launches_so_far(folder))
 
-    def up(self, wanted: dict[Arm, EngineSpec], experiment_id: str | None, launch_pair: int) -> dict[Arm, Engine]:
+    def up(
+        self,
+        wanted: dict[Arm, EngineSpec],
+        experiment_id: str | None,
+        launch_pair: int,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> dict[Arm, Engine]:
         """The engines asked for, up and ours; those already up with the same spec are used as they are, others are
-        started together. Raises ArmFailure; what was started beside a failed one stays up. Raises CardBusy before
-        anything is started."""
+        started together. `meanwhile` is work that needs no card, done while they start; what it raises is raised.
+        Raises ArmFailure; what was started beside a failed one stays up. Raises CardBusy before anything is started."""
         missing = [arm for arm, spec in wanted.items() if not self.is_up(arm, spec)]
         if missing:
             self.down(*missing)
@@ -63,6 +69,8 @@ class Arms:
                 waiting[arm] = (self._start(arm, wanted[arm], experiment_id, launch_pair), time.monotonic())
             except EngineFailure as cause:
                 failed = failed or ArmFailure(arm, cause)
+        if meanwhile is not None and waiting:
+            meanwhile()
         for arm, (engine, began) in waiting.items():
             try:
                 record = engine.wait_ready()

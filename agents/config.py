@@ -221,7 +221,7 @@ def _resolve(config: NightConfig, base: Path) -> tuple[NightConfig, list[tuple[K
 
     engine, python = config.engine, config.engine.python
     try:
-        python = str(engine_python(engine.python, base))
+        python = engine.container.python if engine.container else str(engine_python(engine.python, base))
     except ValueError as error:
         missing.append((("engine", "python"), str(error)))
     plugins = tuple(there(("engine", "plugin_paths", i), p, True) for i, p in enumerate(engine.plugin_paths))

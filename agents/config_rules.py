@@ -18,6 +18,7 @@ from agents.tuning.levers.in_overlay import SECTIONS
 from cards.choose import spelled_card
 from cards.visible import CUDA, HIP, ROCR, engine_cards
 from contracts import EngineSettings, Lever, NightConfig, TryItem
+from engine.container import asked_mount
 from judge.void import samples_for
 
 Problem = tuple[KeyPath, str]
@@ -34,6 +35,17 @@ TAKEN_FLAGS = {
     "config": "would hide flags from the night; write them here",
 }
 TAKEN_ENV = {"PYTHONPATH": "is set by nightgate; name folders in engine.plugin_paths"}
+# Of engine.container.extra: what finding, watching and ending the engine rests on.
+TAKEN_OPTIONS = {
+    **dict.fromkeys(("--name", "--cidfile"), "names the container, and each launch gives its own"),
+    **dict.fromkeys(("-d", "--detach"), "would cut the engine's log off"),
+    **dict.fromkeys(("-t", "--tty", "-it", "-ti", "-i", "--interactive"), "is for a person at a terminal"),
+    **dict.fromkeys(("--network", "--net"), "is set by nightgate, which asks the engine on loopback"),
+    **dict.fromkeys(("-w", "--workdir"), "is set by nightgate to the launch's own folder"),
+    "--entrypoint": "is engine.container.python's",
+    "--restart": "would start engines that nobody asked for",
+    "--gpus": "is engine.container.devices' (auto gives the night's card)",
+}
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MOST_MINUTES = 31 * 24 * 60  # beyond a month somebody meant seconds, or infinity
 MOST_PROMPTS = 512  # the generator's shortest prompts run out somewhere above a thousand
@@ -118,6 +130,25 @@ def _engine(engine: EngineSettings) -> Iterator[Problem]:
         for name, value in section.items():
             if wrong := overlay_problem(lever, name, value):
                 yield ("engine", "overlay", lever.value, name), wrong
+    yield from _container(engine)
+
+
+def _container(engine: EngineSettings) -> Iterator[Problem]:
+    container, key = engine.container, ("engine", "container")
+    if container is None:
+        return
+    if engine.python not in ("auto", container.python):
+        yield ("engine", "python"), "is the container's own: write engine.container.python, and leave this out"
+    if container.image.startswith("-") or container.image.split() != [container.image]:
+        yield (*key, "image"), f"is no image's name: {container.image}"
+    for i, text in enumerate(container.mounts):
+        try:
+            asked_mount(text)
+        except ValueError as error:
+            yield (*key, "mounts", i), str(error)
+    for i, option in enumerate(container.extra):
+        if (wrong := TAKEN_OPTIONS.get(option.split("=")[0])) is not None:
+            yield (*key, "extra", i), f"{option.split('=')[0]} {wrong}"
 
 
 def broken_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Problem]:

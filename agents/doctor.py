@@ -21,6 +21,7 @@ from cards.driver import Software, read_software
 from cards.findings import card_problems
 from cards.installed import Installed, installed
 from cards.sheet import SheetError, read_sheet, with_measured
+from cards.visible import card_environment
 from contracts import Card, Frozen, MeasuredSheet, NightConfig
 from engine.ports import FIRST, LAST, free_port
 
@@ -80,17 +81,20 @@ def doctor(config: NightConfig | None, host: Host | None = None, measure: bool =
         python = config.engine.python if config else str(engine_python())
     except ValueError as error:
         problems.append(Problem(what="engine.python", fix=str(error)))
-    answer = installed(python) if python else Installed()
+    container = config.engine.container if config else None
+    answer = installed(python, container) if python else Installed()
     if config is not None and host.root == HERE:
         card, reason = choose_card(config)
     else:
-        card, reason = pick_card(cards, answer.build, config.engine.env if config else {})
+        named = config.engine.card if config else None
+        card, reason = pick_card(cards, answer.build, config.engine.env if config else {}, named)
     subject, reason = _subject(cards, card, answer, reason)
     if config is not None:
         problems += preflight.preflight(config, card, None, host)
     else:
         problems += preflight.without_night(python, subject, host)
-    problems += _of_host(host, software, answer)
+    if container is None:
+        problems += _of_host(host, software, answer)
     problems += not_said_yet(card_problems(host.root, host.root / "dev"), problems)
     problems += _of_versions(subject, answer, software, host)
     problems += _of_ports()
@@ -166,11 +170,20 @@ def _of_ports() -> Iterator[Problem]:
 
 
 def _measure(python: str, card: Card, config: NightConfig | None) -> tuple[MeasuredSheet | None, list[Problem]]:
+    if config is not None and config.engine.container is not None:
+        what, fix = "the copy test does not run in a container yet", "name an interpreter of the host in engine.python"
+        return None, [Problem(what=what, fix=fix, fatal=False)]
     try:
-        return copy_test(python, card, config.engine.env if config else {}), []
+        return copy_test(python, card, _with_card(card, config)), []
     except CopyTestError as error:
         what, _, fix = str(error).partition(": ")
         return None, [Problem(what=what, fix=fix or "see docs/cards.md", fatal=False)]
+
+
+def _with_card(card: Card, config: NightConfig | None) -> dict[str, str]:
+    """The engine's variables, and those that show it the night's card alone."""
+    env, flags = (config.engine.env, config.engine.flags) if config else ({}, {})
+    return env | card_environment(card, flags, env)
 
 
 def _found(
@@ -184,6 +197,8 @@ def _found(
     measured: MeasuredSheet | None,
 ) -> dict[str, str]:
     found: dict[str, str] = {"engine.python": python} if python else {}
+    if config is not None and (container := config.engine.container) is not None:
+        found = {"engine.container": f"{container.image} ({container.runtime})"} | found
     told = {"python": answer.python, "vllm": answer.vllm, "torch": answer.torch, "triton": answer.triton}
     hip = f", HIP {answer.hip}" if answer.hip else f", CUDA {answer.cuda}" if answer.cuda else ""
     told |= {"aiter": answer.aiter, "build": f"{answer.build}{hip}" if answer.build else None}

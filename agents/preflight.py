@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agents import engine_fit, machine_fit
+from agents import container_fit, engine_fit, machine_fit
 from agents.card_guard import FIX, in_use
 from agents.config import ROOT
 from agents.host_fit import Host, amd_problems, limit_problems, time_problems
@@ -17,7 +17,7 @@ from cards.detect import detect, free_memory
 from cards.driver import read_software
 from cards.installed import installed
 from cards.visible import exported_words
-from contracts import Card, CardRule, Frozen, NightConfig
+from contracts import Card, CardRule, Container, Frozen, NightConfig
 
 GIB = 1 << 30
 LOGS = ROOT / "logs"
@@ -46,9 +46,9 @@ def preflight(config: NightConfig, card: Card, night_dir: Path | None, host: Hos
     None: this machine."""
     host = host or Host()
     problems = [
-        *_interpreter(config.engine.python, card, host),
+        *_interpreter(config.engine.python, card, host, config.engine.container),
         *_chosen(config, card),
-        *_host(config.engine.python, card, host),
+        *_host(config, card, host),
         *_tenants(card, config.card),
         *_model_and_memory(config, card),
         *_machine(night_dir or LOGS, config.limits.disk_free_bytes),
@@ -68,9 +68,9 @@ def without_night(python: str | None, card: Card, host: Host | None = None) -> t
     return (*problems, *_tenants(card, CardRule()), *_machine(LOGS, GIB), *_git(), *_process(host, card, None))
 
 
-def engine_versions(python: str) -> dict[str, str | None]:
+def engine_versions(python: str, container: Container | None = None) -> dict[str, str | None]:
     """Of the engine's interpreter: python, vllm, torch, and build (rocm, cuda or cpu). None: absent or unknown."""
-    answer = installed(python)
+    answer = installed(python, container)
     return {"python": answer.python, "vllm": answer.vllm, "torch": answer.torch, "build": answer.build}
 
 
@@ -111,10 +111,15 @@ def foresee_twins(config: NightConfig, card: Card) -> tuple[bool, str]:
     return False, f"no, one after the other: {words}; for two, {wanted}"
 
 
-def _interpreter(python: str, card: Card, host: Host) -> Iterator[Problem]:
-    answer = installed(python)
+def _interpreter(python: str, card: Card, host: Host, container: Container | None = None) -> Iterator[Problem]:
+    if container is not None and (found := container_fit.problem(container)):
+        yield Problem(what=found[0], fix=found[1])
+        return
+    answer = installed(python, container)
     fix = "run `make setup`, or set engine.python to an interpreter that has vLLM"
-    if card.kind == "amd" or (host.wants_amd() and answer.build not in ("cpu", "cuda")):
+    if container is not None:
+        python, fix = f"{python} in {container.image}", "correct engine.container.image or engine.container.python"
+    elif card.kind == "amd" or (host.wants_amd() and answer.build not in ("cpu", "cuda")):
         which = card.arch if card.kind == "amd" else "your card"
         fix = f"install a vLLM for {which} (docs/cards.md) and name its interpreter in NIGHTGATE_ENGINE_PYTHON; "
         fix += "`make setup` brings one for the CPU only"
@@ -137,9 +142,12 @@ def _tenants(card: Card, rule: CardRule) -> Iterator[Problem]:
         yield Problem(what=found, fix=FIX)
 
 
-def _host(python: str, card: Card, host: Host) -> Iterator[Problem]:
-    """Driver and device files, where the engine needs an AMD card: also when none of them is seen."""
-    if card.kind == "amd" or (installed(python).build == "rocm" and host.wants_amd()):
+def _host(config: NightConfig, card: Card, host: Host) -> Iterator[Problem]:
+    """Driver and device files, where the engine needs an AMD card: also when none of them is seen. A container's engine
+    gets the device files from its runtime, whoever the user is."""
+    if config.engine.container is not None:
+        return
+    if card.kind == "amd" or (installed(config.engine.python).build == "rocm" and host.wants_amd()):
         for what, fix, fatal in amd_problems(host, read_software(host.root, host.env)):
             yield Problem(what=what, fix=fix, fatal=fatal)
 
@@ -209,6 +217,8 @@ def _git() -> Iterator[Problem]:
 
 def _tools(config: NightConfig, card: Card) -> Iterator[Problem]:
     yield from _git()
+    if config.engine.container is not None:
+        return  # compilers are the image's, and so are headers
     headers = installed(config.engine.python).headers
     if found := machine_fit.compiler_problem(card.kind == "cpu", headers, config.engine.env):
         yield Problem(what=found[0], fix=found[1], fatal=False)

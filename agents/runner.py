@@ -59,7 +59,7 @@ def new_folder(root: Path, config: NightConfig) -> Path:
 def start(config: NightConfig, root: Path, on_event: OnEvent | None = None) -> tuple[Path, int]:
     """A new night. Returns its folder and the exit code. Raises NightProblem before anything was begun."""
     card, _ = choose_card(config)
-    versions = engine_versions(config.engine.python)
+    versions = engine_versions(config.engine.python, config.engine.container)
     folder = new_folder(root, config)
     with Ledger.create(folder) as ledger:
         base = base_spec(config)

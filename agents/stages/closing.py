@@ -92,7 +92,12 @@ def _stock(night: Night, progress: Progress) -> dict[str, float | None] | None:
     does not hold a launch, or the stock engine does not serve this model here."""
     base = progress.base
     stock = EngineSpec(
-        python=base.python, model=base.model, flags=stock_flags(base), env=base.env, plugin_paths=base.plugin_paths
+        python=base.python,
+        model=base.model,
+        flags=stock_flags(base),
+        env=base.env,
+        plugin_paths=base.plugin_paths,
+        container=base.container,
     )
     if night.left() < progress.pair_s or stock.id in (base.id, progress.incumbent.id):
         return None

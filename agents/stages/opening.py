@@ -26,6 +26,7 @@ from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
 from cards.copy_test import CopyTestError, copy_test
 from cards.sheet import CardSheet, SheetError, read_sheet, with_measured
+from cards.visible import card_environment
 from contracts import Card, Change, EngineSpec, Hypothesis, MeasuredSheet, Measurement, NightConfig
 from judge.noise import noise_floor, noise_warnings
 from judge.objective import resolve
@@ -45,7 +46,9 @@ def preflight(night: Night, progress: Progress) -> Progress:
     fatal = [p for p in problems if p.fatal]
     if fatal:
         raise NightProblem(f"{fatal[0].what}: {fatal[0].fix}")
-    if night.config.card.copy_test:
+    if night.config.card.copy_test and night.config.engine.container is not None:
+        night.warn("card.copy_test: it does not run in a container yet; the sheet's numbers stand")
+    elif night.config.card.copy_test:
         measure_card(night)
     gating.seal(night)
     gating.check_questions(night)
@@ -56,7 +59,9 @@ def measure_card(night: Night) -> None:
     """The copy test, while no engine is up. That it failed is a warning: the sheet's numbers then stand."""
     began = time.monotonic()
     try:
-        measured = copy_test(night.config.engine.python, night.card, night.config.engine.env)
+        engine = night.config.engine
+        env = engine.env | card_environment(night.card, engine.flags, engine.env)
+        measured = copy_test(engine.python, night.card, env)
     except CopyTestError as error:
         night.warn(str(error))
         return
@@ -92,7 +97,7 @@ def baseline(night: Night, progress: Progress) -> Progress:
     rule, base, launch_pair = night.config.judge, progress.base, progress.launch_pair
     if launch_pair == 0:
         with watch_trees.beside(night, base):
-            night.arms.up({"A": base}, None, 0)
+            night.arms.up({"A": base}, None, 0, meanwhile=lambda: knobs_of(progress))  # kept; research asks for them
         arms, reason = choose_arms(night)
         progress = progress.but(arms=arms, arms_reason=reason)
     runs = [*progress.runs, *measure_launch_pair(night, base, base, progress.arms, launch_pair, "aa")]
@@ -227,7 +232,7 @@ def settled(change: Change, progress: Progress) -> str | None:
 def knobs_of(progress: Progress) -> Knobs:
     """What the installed vLLM of this night's interpreter really has. Raises NightProblem where it cannot be read."""
     try:
-        return read_knobs(progress.base.python)
+        return read_knobs(progress.base.python, progress.base.container)
     except KnobsError as error:
         raise NightProblem(str(error)) from error
 
@@ -238,7 +243,7 @@ def first_dossier(config: NightConfig, card: Card) -> Dossier:
     model_config, sheet = json.loads((Path(spec.model) / "config.json").read_text()), sheet_of(card)
     return Dossier(
         spec=spec,
-        knobs=read_knobs(spec.python),
+        knobs=read_knobs(spec.python, spec.container),
         workload=config.workload,
         card=card,
         model_config_json=model_config,
@@ -262,7 +267,7 @@ def base_spec(config: NightConfig) -> EngineSpec:
     e = config.engine
     return EngineSpec(
         python=e.python, model=e.model, flags=e.flags, env=e.env, compilation=e.compilation,
-        overlay=e.overlay, plugin_paths=e.plugin_paths,
+        overlay=e.overlay, plugin_paths=e.plugin_paths, container=e.container,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from agents.tuning.levers import LEVERS
 from agents.tuning.levers.in_overlay import SECTIONS
 from contracts import Change, EngineSpec, patch_words
 
-_NO_LEVER = ("python", "model", "plugin_paths")  # fields of EngineSpec that no lever may touch
+_NO_LEVER = ("python", "model", "plugin_paths", "container")  # fields of EngineSpec that no lever may touch
 
 
 class ScopeError(Exception):

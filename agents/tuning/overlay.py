@@ -52,7 +52,7 @@ class Tunable(Frozen):
 
     def onto(self, spec: EngineSpec) -> EngineSpec:
         """`spec` with this as its tunable part."""
-        return EngineSpec(python=spec.python, model=spec.model, **self.model_dump())
+        return EngineSpec(python=spec.python, model=spec.model, container=spec.container, **self.model_dump())
 
     def text(self, without: frozenset[str] = frozenset()) -> str:
         """JSON with one key a line, sorted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from agents.config import dump_resolved, engine_python, load_night
 from agents.config_words import every_key
 from agents.stages.opening import base_spec
 from agents.strict_yaml import show_path
-from contracts import Lever, NightConfig
+from contracts import Container, Lever, NightConfig
 from tests.agents.night_files import CHECKOUT, FIRST_NIGHT, checkout, good, night, refused
 
 __all__ = ["checkout"]  # a fixture
@@ -147,3 +148,58 @@ def test_every_key_is_in_the_documentation() -> None:
     text = (CHECKOUT / "docs/configuration.md").read_text()
     absent = [show_path(key) for key in every_key(NightConfig) if f"`{show_path(key)}`" not in text]
     assert not absent, f"docs/configuration.md says nothing about {', '.join(absent)}"
+
+
+def in_a_container(checkout: Path, *lines: str) -> Path:
+    """A good night whose engine is an image, with more keys below engine.container."""
+    text = re.sub(r"(?m)^  python: .*$", "  container:\n    image: rocm/vllm:1\n" + "".join(
+        f"    {line}\n" for line in lines), good(checkout))  # fmt: skip
+    return night(checkout, text)
+
+
+def test_an_engine_in_a_container_has_the_images_interpreter(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    config = load_night(in_a_container(checkout))
+    assert config.engine.container == Container(image="rocm/vllm:1")
+    assert config.engine.python == "python3"  # no path of the host, whatever set-up chose
+    assert config.engine.container.devices == config.engine.container.groups == ("auto",)
+    spec = base_spec(config)
+    assert spec.container == config.engine.container and spec.python == "python3"
+    moved = config.engine.container.model_copy(update={"image": "rocm/vllm:2"})
+    assert spec.model_copy(update={"container": moved}).id != spec.id  # another image is another engine
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "night.yaml"
+    elsewhere.write_text(dump_resolved(config), encoding="utf-8")
+    assert load_night(elsewhere) == config
+
+
+def test_a_containers_lists_may_be_auto_and_more(checkout: Path) -> None:
+    config = load_night(
+        in_a_container(checkout, "devices: auto", 'groups: [auto, "109"]', "mounts: [/data, /a:/b:ro]", "shm_gib: 4")
+    )
+    assert config.engine.container == Container(
+        image="rocm/vllm:1", groups=("auto", "109"), mounts=("/data", "/a:/b:ro"), shm_gib=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("runtime: dockr", "engine.container.runtime must be docker or podman, got the text 'dockr'; did you mean"),
+        ("mounts: [models:/models]", 'engine.container.mounts[0] is written "/on/the/host:/inside"'),
+        ("extra: [--rm=false, --name=mine]", "engine.container.extra[1] --name names the container"),
+        ("extra: [-it]", "engine.container.extra[0] -it is for a person at a terminal"),
+        ("imag: x", "engine.container.imag is not a key here; did you mean engine.container.image?"),
+        ("devices: /dev/kfd", "engine.container.devices must be a list, got the text '/dev/kfd'"),
+        ("shm_gib: 0", "engine.container.shm_gib must be above 0, got 0"),
+    ],
+)
+def test_a_container_that_cannot_be_meant(checkout: Path, line: str, words: str) -> None:
+    (said,) = refused(in_a_container(checkout, line))
+    assert words in said, said
+
+
+def test_two_interpreters_are_one_too_many(checkout: Path) -> None:
+    text = good(checkout).replace("  model:", "  container: {image: rocm/vllm:1}\n  model:")
+    (said,) = refused(night(checkout, text))
+    assert "engine.python is the container's own: write engine.container.python" in said

@@ -1,0 +1,71 @@
+"""The Python sources inside an engine's image, copied out once: readers look at them as at an installed tree.
+
+Kept in the user's cache folder by the image's id: another image under the same tag is another folder.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from agents.research.knobs import KnobsError
+from agents.research.remembered import default_cache
+from cards.ask_container import bind, question
+from contracts import Container
+
+COPY_S = 300.0  # vLLM 0.33.0 has some 3000 such files, 50 MB
+# Runs in the image's interpreter; argv[1] is the folder for this image. It gets its name when it is whole.
+SCRIPT = """
+import importlib.util, os, shutil, sys
+out = sys.argv[1]
+half = os.path.join(out, "half")
+shutil.rmtree(half, ignore_errors=True)
+os.makedirs(half)
+for name in ("vllm", "aiter"):
+    found = importlib.util.find_spec(name)
+    for place in list(found.submodule_search_locations or [])[:1] if found else []:
+        for info in os.listdir(os.path.dirname(place)):  # the version's name, where no file inside says it
+            if info.startswith(name) and info.endswith(".dist-info"):
+                os.makedirs(os.path.join(half, info), exist_ok=True)
+        for folder, below, files in os.walk(place):
+            below[:] = [one for one in below if one != "__pycache__"]
+            into = os.path.join(half, name, os.path.relpath(folder, place))
+            for file in files:
+                if file.endswith((".py", ".json", ".csv", ".yaml")):
+                    os.makedirs(into, exist_ok=True)
+                    shutil.copyfile(os.path.join(folder, file), os.path.join(into, file))
+os.rename(half, os.path.join(out, "tree"))
+"""
+
+
+def vllm_of(container: Container, cache: Path | None = None) -> Path:
+    """The folder `vllm`, with `aiter` beside it where the image has that. Raises KnobsError with one line."""
+    code, said = _run([container.runtime, "image", "inspect", "-f", "{{.Id}}", container.image])
+    if code != 0 or not said:
+        raise KnobsError(f"the image {container.image} is not here ({said}): fetch it with {container.runtime} pull")
+    out = (cache or default_cache("images")) / said.rpartition(":")[2][:24]
+    tree = out / "tree"
+    if not tree.is_dir():
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = f"{out} cannot be made ({error.strerror}): set XDG_CACHE_HOME to a writable folder"
+            raise KnobsError(why) from None
+        code, said = _run(question(container, SCRIPT, (str(out),), (bind(out),)))
+        if code != 0:
+            raise KnobsError(f"the sources in {container.image} cannot be read ({said}): see engine.container.python")
+    if not (tree / "vllm" / "engine" / "arg_utils.py").is_file():
+        raise KnobsError(f"{container.python} in {container.image} has no vLLM: correct engine.container.image")
+    return tree / "vllm"
+
+
+def _run(line: list[str]) -> tuple[int, str]:
+    """Exit code, and the last line that it said."""
+    try:
+        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                              timeout=COPY_S, cwd=os.sep)  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 127, str(error)
+    said = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+    return done.returncode, said[-1][:160] if said else ""
