@@ -22,7 +22,7 @@ FLAG = Change(lever=Lever.ENGINE_FLAG, key="max-num-seqs", before=4, after=16)
 ENV = Change(lever=Lever.ENVIRONMENT, key="VLLM_CPU_KVCACHE_SPACE", before="1", after="4")
 SIZES = Change(lever=Lever.COMPILATION, key="cudagraph_capture_sizes", after=[1, 2, 4])
 JSON = Change(lever=Lever.ENGINE_FLAG, key="kernel-config", after={"ir_op_priority": {"rms_norm": ["native"]}})
-SIZE = Change(lever=Lever.ENGINE_FLAG, key="block-size", after=32)  # without a rule in configs/probes
+SIZE = Change(lever=Lever.ENGINE_FLAG, key="stream-interval", after=32)  # without a rule in configs/probes
 
 
 def found() -> Audit:
