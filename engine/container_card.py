@@ -12,20 +12,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from contracts import Card, Container, EngineSpec
+from contracts import Card, Container
 from engine.container import Access, Mount
 
-PARALLEL_FLAGS = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 HYHAL = "/opt/hyhal"
-
-
-def cards_wanted(spec: EngineSpec) -> int:
-    """How many cards one engine of this spec uses."""
-    count = 1
-    for name in PARALLEL_FLAGS:
-        value = str(spec.flags.get(name, 1))
-        count *= int(value) if value.isdigit() and int(value) > 0 else 1
-    return count
 
 
 def access(

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from cards.visible import engine_cards
 from contracts import Card, EngineSpec
 from engine import command, container, container_card
 from engine.caches import build_folder
@@ -47,6 +48,6 @@ def in_container(
         cwd=str(folder / "cwd"), uid=os.getuid(), gid=os.getgid(),
     )  # fmt: skip
     mounts = container.engine_mounts(spec, placement, shims, writable, artifacts.parent)
-    access = container_card.access(spec.container, card, container_card.cards_wanted(spec))
+    access = container_card.access(spec.container, card, engine_cards(spec.flags))
     line = container.run_command(spec.container, inner, env, mounts, identity, access)
     return Boxed(line, container.client_environment(env, os.environ), cidfile)

@@ -9,11 +9,11 @@ import pytest
 
 from agents.arms import ArmFailure, Arms
 from agents.card_guard import CardBusy, CardGuard
-from contracts import Card, CardRule, Frozen, Limits
+from contracts import CardRule, Frozen, Limits
+from tests.agents.free_card import CPU
 from tests.standin import standin_spec
 
 LIMITS = Limits(engine_start_s=60, engine_stop_s=5)
-CPU = Card(arch="x86_64", kind="cpu", name="CPU", memory_bytes=1 << 40, compute_units=2, source="test")
 
 
 class Recording(CardGuard):

@@ -8,6 +8,7 @@ import psutil
 
 from agents.arms import Arms
 from contracts import Card, Frozen, Limits
+from tests.agents.free_card import FREE
 from tests.standin import standin_spec
 
 CARD = Card(
@@ -19,7 +20,7 @@ CARD = Card(
 def environ(folder: Path, card: Card | None, env: dict[str, str]) -> dict[str, str]:
     """Of the engine that one arm brings up."""
     lines: list[tuple[str, Frozen]] = []
-    arms = Arms(folder, Limits(engine_start_s=20, engine_stop_s=5), None, lambda k, d: lines.append((k, d)), card)
+    arms = Arms(folder, Limits(engine_start_s=20, engine_stop_s=5), None, lambda k, d: lines.append((k, d)), FREE, card)
     try:
         engines = arms.up({"A": standin_spec(env)}, None, 0)
         return psutil.Process(engines["A"].record.pid).environ()

@@ -60,7 +60,7 @@ def told(night: Night, kind: str) -> list[dict[str, object]]:
 
 
 def test_the_roofline_rests_on_tonight_s_bandwidth(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "read_knobs", lambda _python: Knobs(version="unknown", path=""))
+    monkeypatch.setattr(opening, "read_knobs", lambda *_: Knobs(version="unknown", path=""))
     monkeypatch.setattr(opening, "copy_test", lambda *_: measured(890.0))
     before = roofline(opening.first_dossier(night.config, Z100))
     opening.measure_card(night)

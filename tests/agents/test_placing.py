@@ -19,6 +19,7 @@ from agents.tuning.placing import distributions, place
 from contracts import EngineSpec, FailureKind, Frozen, Lever, Limits
 from engine.command import environment
 from engine.placement import NOTHING
+from tests.agents.free_card import FREE
 from tests.agents.test_source_patch import ADDED, FLOOR, LIMIT
 from tests.agents.toy_package import FILES, Toy, install
 from tests.standin import standin_spec
@@ -57,7 +58,7 @@ def test_a_launch_finds_the_patched_package_first(toy: Toy, tmp_path: Path) -> N
     assert placement.env == {}
     assert toy.says("toy.LIMIT", placement.python_path) == "8"
     env = environment(patched, tmp_path / "cache", {}, (Path("/shim"),), placement)
-    assert env["PYTHONPATH"] == f"{tmp_path}/overlay/trees/toy:/shim"
+    assert env["PYTHONPATH"].startswith(f"{tmp_path}/overlay/trees/toy:/shim:")
 
 
 def test_a_table_and_a_patch_to_one_distribution_meet_in_one_tree(
@@ -174,7 +175,7 @@ def test_a_patch_that_does_not_fit_is_a_failed_launch_of_its_arm(tmp_path: Path)
     """With the stand-in engine: the change gets its verdict, and the other arm's engine stays up."""
     events: list[tuple[str, Frozen]] = []
     arms = Arms(
-        tmp_path, Limits(engine_start_s=20, engine_stop_s=5), None, lambda kind, data: events.append((kind, data))
+        tmp_path, Limits(engine_start_s=20, engine_stop_s=5), None, lambda kind, data: events.append((kind, data)), FREE
     )
     good = standin_spec()
     bad = good.model_copy(update={"overlay": {Lever.SOURCE_PATCH: {"vllm/x": LIMIT.replace("toy/", "vllm/")}}})
@@ -194,7 +195,7 @@ def test_a_patch_that_does_not_fit_is_a_failed_launch_of_its_arm(tmp_path: Path)
 
 def test_a_patch_that_fits_is_on_the_engines_path(tmp_path: Path) -> None:
     """The stand-in engine has a folder called vllm; it is started with the patched one before it."""
-    arms = Arms(tmp_path, Limits(engine_start_s=20, engine_stop_s=5), None, lambda kind, data: None)
+    arms = Arms(tmp_path, Limits(engine_start_s=20, engine_stop_s=5), None, lambda kind, data: None, FREE)
     new = "--- /dev/null\n+++ b/vllm/more.py\n@@ -0,0 +1 @@\n+A = 1\n"
     patched = standin_spec().model_copy(update={"overlay": {Lever.SOURCE_PATCH: {"vllm/more": new}}})
     try:

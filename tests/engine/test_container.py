@@ -20,6 +20,7 @@ from engine.container import (
     run_command,
 )
 from engine.placement import Placement
+from engine.watcher import FOLDER as WATCHER
 from tests.cards.trees import gpu_node, write
 
 GFX950 = Container(image="rocm/vllm@sha256:0123", python="/opt/venv/bin/python")
@@ -118,6 +119,7 @@ def test_mounts_are_what_the_engine_needs_and_only_its_own_folders_may_be_writte
     assert {m.source for m in mounts if not m.read_only} == {str(night / "cwd"), str(night / "trace")}
     assert {m.source for m in mounts if m.read_only} == {
         str(model), str(blobs), str(tmp_path / "plugin"), f"{night}/overlay/rows.csv", f"{night}/overlay/tree",
+        str(WATCHER),
     }  # fmt: skip
 
 
@@ -140,7 +142,7 @@ def host(root: Path, *devices: str, gid: int = 993) -> None:
 
 can_chown = pytest.mark.skipif(os.getuid() != 0, reason="giving a file to another group needs root")
 CARD = Card(arch="gfx950", kind="amd", name="MI355X", memory_bytes=1, compute_units=256, pci_address="0000:75:00.0",
-            source="KFD topology node 3")  # fmt: skip
+            source="KFD topology node 3", render_minor=136)  # fmt: skip
 
 
 @can_chown
@@ -162,7 +164,9 @@ def test_a_hygon_card_takes_its_drivers_device_and_libraries_along(tmp_path: Pat
              vram_bytes=1)  # fmt: skip
     host(tmp_path, "/dev/kfd", "/dev/mkfd", "/dev/dri/renderD130", "/dev/dri/card3", gid=39)
     (tmp_path / "opt/hyhal").mkdir(parents=True)
-    found = container_card.access(GFX950, CARD.model_copy(update={"arch": "gfx906"}), root=tmp_path, uid=1000)
+    found = container_card.access(
+        GFX950, CARD.model_copy(update={"arch": "gfx906", "render_minor": 130}), root=tmp_path, uid=1000
+    )
     assert found.devices == ("/dev/kfd", "/dev/mkfd", "/dev/dri/renderD130", "/dev/dri/card3")
     assert found.mounts == (Mount(source="/opt/hyhal"),) and found.groups == ("39",)
 
@@ -173,13 +177,12 @@ def test_a_partition_is_told_by_its_own_node_and_never_guessed(tmp_path: Path) -
     host(tmp_path, "/dev/kfd", gid=os.getgid())
     found = container_card.access(GFX950, CARD, root=tmp_path, uid=1000)
     assert found.devices == ("/dev/kfd", "/dev/dri/renderD136")
-    unknown = CARD.model_copy(update={"source": "elsewhere"})
+    unknown = CARD.model_copy(update={"render_minor": None})
     assert container_card.access(GFX950, unknown, root=tmp_path, uid=1000).devices == ("/dev/kfd", "/dev/dri")
 
 
-def test_an_nvidia_card_goes_by_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container_card.nvidia, "uuid", lambda card: "GPU-8b6b")
-    card = CARD.model_copy(update={"kind": "nvidia"})
+def test_an_nvidia_card_goes_by_uuid(tmp_path: Path) -> None:
+    card = CARD.model_copy(update={"kind": "nvidia", "uuid": "GPU-8b6b"})
     assert container_card.access(GFX950, card, root=tmp_path, uid=1000).options == ("--gpus=device=GPU-8b6b",)
     podman = GFX950.model_copy(update={"runtime": "podman"})
     found = container_card.access(podman, card, root=tmp_path, uid=1000)
@@ -192,9 +195,3 @@ def test_a_cpu_gets_no_device_and_a_list_of_ones_own_is_taken_as_it_stands(tmp_p
     own = Container(image="i", devices=("/dev/kfd", "/dev/dri/renderD129"), groups=("109",))
     found = container_card.access(own, CARD, root=tmp_path)
     assert (found.devices, found.groups, found.options) == (("/dev/kfd", "/dev/dri/renderD129"), ("109",), ())
-
-
-def test_how_many_cards_an_engine_takes() -> None:
-    spec = EngineSpec(python="p", model="m", flags={"tensor-parallel-size": 4, "pipeline-parallel-size": 2})
-    assert container_card.cards_wanted(spec) == 8
-    assert container_card.cards_wanted(EngineSpec(python="p", model="m")) == 1
