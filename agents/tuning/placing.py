@@ -23,8 +23,8 @@ Parts = Iterable[tuple[Lever, Placed]]
 
 def place(spec: EngineSpec, folder: Path) -> Placement:
     """Lays spec.overlay out under `folder`, which is this spec's own, and says how a launch finds it. Done before every
-    launch: the same spec and the same installed files give the same folder, and what is there already is left alone.
-    About 0.2 s where nothing is to be made, 1 s for a new tree of vLLM. Raises PlacementError."""
+    launch: the same spec and the same installed files give the same folder, and what is there already is left alone
+    (overlay_tree.py says how long it takes). Raises PlacementError, and OSError where the disk is at fault."""
     folder = Path(os.path.abspath(folder))  # without "..", as Python has the folders of its path
     parts = [(lever, _place(lever, spec, folder)) for lever in sorted(spec.overlay) if spec.overlay[lever]]
     if not parts:
