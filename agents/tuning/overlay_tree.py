@@ -58,7 +58,7 @@ def overlay_tree(package: Path, replaced: Mapping[str, bytes], folder: Path) -> 
         if old.exists():
             shutil.rmtree(old)
     _build(package, folders, replaced, aside / package.name)
-    _link_libraries(package.parent, aside)
+    _link_beside(package, aside)
     (aside / STAMP).write_text(stamp)
     os.rename(aside, folder)
     return folder
@@ -135,8 +135,11 @@ def _looks_where_it_lies(source: Path) -> bool:
     return b"__file__" in text and (b"realpath" in text or b"resolve(" in text)
 
 
-def _link_libraries(installed: Path, folder: Path) -> None:
-    """Wheels put the libraries of their compiled files in a folder beside the package ($ORIGIN/../vllm.libs), and the
-    loader counts from the path by which it opened the file."""
-    for beside in sorted(installed.glob("*.libs")):
+def _link_beside(package: Path, folder: Path) -> None:
+    """What is looked for beside a package, counted from the path by which it was found: the libraries of a wheel's
+    compiled files ($ORIGIN/../vllm.libs), and AITER's assembled kernels and sources (jit/core.py: aiter_meta where it
+    was installed, csrc, hsa and the like where it runs from a checkout). Without those AITER finds no kernel at all."""
+    of_aiter = ("aiter_meta", "csrc", "hsa", "gradlib", "3rdparty") if package.name == "aiter" else ()
+    named = [package.parent / name for name in of_aiter]
+    for beside in [*sorted(package.parent.glob("*.libs")), *(path for path in named if path.is_dir())]:
         os.symlink(beside, folder / beside.name)
