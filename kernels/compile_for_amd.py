@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import triton
-from nightgate_kernels import add_rms_norm, w4a16_linear  # type: ignore[import-not-found]  # on the path above
+from nightgate_kernels import add_rms_norm, tables, w4a16_linear  # type: ignore[import-not-found]  # on the path above
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -33,13 +33,12 @@ def variants(dtype: str) -> list[tuple[str, Any, dict[str, str], dict[str, int],
     for cols in (4096, 8192):
         signature = dict.fromkeys(("x", "residual", "weight", "out", "residual_out"), pointer)
         signature |= dict.fromkeys(strides, "i32") | {"epsilon": "fp32", "BLOCK": "constexpr"}
-        warps = next(warps for most, warps in add_rms_norm.WARPS if cols <= most)
+        warps = tables.row_for("add_rms_norm", cols)["num_warps"]
         found.append((f"add_rms_norm {cols}", add_rms_norm._add_rms_norm, signature, {"BLOCK": cols}, warps))
-    for rows, rows_each, n_each, words in w4a16_linear.TILES:
+    for rows, constants in tables.rows_of("w4a16_linear").items():
         signature = {"x": pointer, "packed": "*i32", "scales": pointer, "out": pointer}
         numbers = ("x_stride", "packed_stride", "scales_stride", "out_stride", "rows", "n", "words", "words_per_group")
         signature |= dict.fromkeys(numbers, "i32") | dict.fromkeys(("ROWS", "N", "WORDS"), "constexpr")
-        constants = {"ROWS": rows_each, "N": n_each, "WORDS": words}
         found.append((f"w4a16_linear {rows} rows", w4a16_linear._w4a16_linear, signature, constants, 4))
     return found
 

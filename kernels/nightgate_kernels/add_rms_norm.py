@@ -12,9 +12,11 @@ import torch
 import triton
 import triton.language as tl
 
-WARPS = ((2048, 4), (8192, 8), (16384, 16))  # (longest row, warps); 16 warps of 64 lanes are all that a block may have
-LONGEST_ROW = WARPS[-1][0]
-EDGES = {"cols": (2048, 8192)}
+from nightgate_kernels import tables  # type: ignore[import-not-found]  # on the path of whoever imports this
+
+KERNEL = "add_rms_norm"
+LONGEST_ROW = max(map(int, tables.rows_of(KERNEL)))
+EDGES = {"cols": tuple(int(row) for row in tables.rows_of(KERNEL) if int(row) < LONGEST_ROW)}
 
 
 @triton.jit
@@ -59,5 +61,5 @@ def add_rms_norm(
     _add_rms_norm[(rows,)](
         x, residual, weight, out, residual_out,
         x.stride(0), residual.stride(0), out.stride(0), residual_out.stride(0),
-        cols, epsilon, BLOCK=triton.next_power_of_2(cols), num_warps=next(w for most, w in WARPS if cols <= most),
+        cols, epsilon, BLOCK=triton.next_power_of_2(cols), **tables.row_for(KERNEL, cols),
     )  # fmt: skip

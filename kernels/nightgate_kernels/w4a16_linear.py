@@ -14,11 +14,16 @@ import torch
 import triton
 import triton.language as tl
 
-# (most rows, rows a program, weight rows a program, words of 8 weights a step). 4 warps throughout. Not tuned: chosen
-# so that a program holds at most 8 * 8 * 64 sums, 16 registers for each of 256 lanes: with 8 rows gfx906 takes 96 of
-# its 256 registers and spills none (compile_for_amd.py, Triton 3.9.0).
-TILES = ((1, 1, 8, 64), (2, 2, 8, 64), (4, 4, 8, 64), (8, 8, 8, 64))
-EDGES = {"rows": (1, 2, 4, 8), "n": (8,), "k": (512,)}
+from nightgate_kernels import tables  # type: ignore[import-not-found]  # on the path of whoever imports this
+
+# A row of the table: ROWS rows of x and N weight rows a program, WORDS words of 8 weights a step. 4 warps throughout.
+KERNEL = "w4a16_linear"
+_ROWS = tables.rows_of(KERNEL)
+EDGES = {
+    "rows": tuple(map(int, _ROWS)),
+    "n": tuple(sorted({row["N"] for row in _ROWS.values()})),
+    "k": tuple(sorted({8 * row["WORDS"] for row in _ROWS.values()})),
+}
 
 
 @triton.jit(do_not_specialize=["rows"])  # else each of 1, 16 n and other batch sizes compiles anew while serving
@@ -73,9 +78,9 @@ def w4a16_linear(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor, ou
         raise ValueError("neighbours in a row must be adjacent (last stride 1); make the operand contiguous")
     if rows == 0 or n == 0:
         return
-    _, rows_each, n_each, words_each = next((tile for tile in TILES if rows <= tile[0]), TILES[-1])
-    grid = (triton.cdiv(n, n_each), triton.cdiv(rows, rows_each))
+    tile = tables.row_for(KERNEL, rows)
+    grid = (triton.cdiv(n, tile["N"]), triton.cdiv(rows, tile["ROWS"]))
     _w4a16_linear[grid](
         x, packed, scales, out, x.stride(0), packed.stride(0), scales.stride(0), out.stride(0),
-        rows, n, k // 8, group // 8, ROWS=rows_each, N=n_each, WORDS=words_each, num_warps=4,
+        rows, n, k // 8, group // 8, **tile, num_warps=4,
     )  # fmt: skip

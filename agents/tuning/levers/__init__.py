@@ -11,7 +11,16 @@ from typing import Any
 from pydantic import JsonValue
 
 from agents.research.knobs import Knobs
-from agents.tuning.levers import compilation, engine_flag, environment, source_patch
+from agents.tuning.levers import (
+    aiter_csv,
+    aiter_json,
+    compilation,
+    engine_flag,
+    environment,
+    kernel_table,
+    moe_table,
+    source_patch,
+)
 from agents.tuning.placed import Placed
 from contracts import EngineSpec, Lever
 
@@ -41,5 +50,9 @@ LEVERS: dict[Lever, LeverActions] = {
     Lever.ENGINE_FLAG: _of(engine_flag),
     Lever.ENVIRONMENT: _of(environment),
     Lever.COMPILATION: _of(compilation),
+    Lever.MOE_TABLE: _of(moe_table),
+    Lever.AITER_JSON: _of(aiter_json),
+    Lever.AITER_CSV: _of(aiter_csv),
+    Lever.KERNEL_TABLE: _of(kernel_table),
     Lever.SOURCE_PATCH: _of(source_patch),
 }

@@ -1,0 +1,93 @@
+"""Lever: one row of the tables of nightgate's own kernels, or whether a kernel serves inside vLLM.
+
+    key  "w4a16_linear#8"           {"ROWS": 8, "N": 16, "WORDS": 64}: the row for up to 8 rows of x
+    key  "add_rms_norm#dispatch"    true: it is asked before vLLM's own fused_add_rms_norm
+
+The tables and what they may hold are in kernels/nightgate_kernels/tables.py. What changes is written as one JSON file,
+which NIGHTGATE_KERNEL_TABLES names; the kernels' folder goes on the engine's path, with the entry point that vLLM's
+plugin loader looks for. All other rows are the built-in ones.
+
+Evidence: the engine's process writes, once a row, when a launch resolves it,
+"nightgate_kernels: table row KERNEL ROW -> {...} (from PATH)", or "(built in)"; and at its start, with dispatch,
+"nightgate_kernels: add_rms_norm serves vllm.ir.ops.fused_add_rms_norm, before vLLM's own". A row of a kernel that does
+not serve is never resolved, so its change is seen to do nothing. Nothing here has been run inside an engine on a card.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from agents.research.knobs import Knobs, near
+from agents.tuning.levers import in_overlay
+from agents.tuning.placed import Placed, PlacementError
+from agents.tuning.table_rows import split
+from contracts import Lever, content_hash
+from kernels.nightgate_kernels.tables import BUILT_IN, DISPATCH, ENV, SERVES, TableError, check
+
+KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+ENTRY = "[vllm.general_plugins]\nnightgate_kernels = nightgate_kernels.plugin:register\n"
+METADATA = "Metadata-Version: 2.1\nName: nightgate-kernels\nVersion: 0.1.0\n"
+
+keys = partial(in_overlay.keys, Lever.KERNEL_TABLE)
+read = partial(in_overlay.read, Lever.KERNEL_TABLE)
+write = partial(in_overlay.write, Lever.KERNEL_TABLE)
+
+
+def normalise(key: str) -> str:
+    found = split(key)
+    return f"{found.file}#{found.row}" if found else key.strip()
+
+
+def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
+    if fault := _fault(key, value):
+        return fault
+    found = split(key)
+    if found is None or found.row != DISPATCH or value is not True or not knobs.path:
+        return None
+    _, _, op = SERVES[found.file].rpartition(".")
+    source = Path(knobs.path) / "ir" / "ops" / "layernorm.py"
+    text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
+    there = f"def {op}(" in text
+    return None if there else f"vLLM {knobs.version} has no {SERVES[found.file]}, so nothing would change"
+
+
+def place(entries: Mapping[str, JsonValue], python: str, folder: Path, env: Mapping[str, str]) -> Placed:
+    """Writes the table and the plugin's entry point below `folder`. Raises PlacementError."""
+    if not entries:
+        return Placed()
+    table: dict[str, dict[str, JsonValue]] = {}
+    for key, value in entries.items():
+        found = split(key)
+        if (fault := _fault(key, value)) or found is None:
+            raise PlacementError(f"{key}: {fault}")
+        table.setdefault(found.file, {})[found.row] = value
+    path = folder / f"kernel_tables-{content_hash(dict(entries))}.json"
+    plugin = folder / "plugin"
+    entry = plugin / "nightgate_kernels-0.1.0.dist-info"
+    entry.mkdir(parents=True, exist_ok=True)
+    (entry / "entry_points.txt").write_text(ENTRY)
+    (entry / "METADATA").write_text(METADATA)
+    path.write_text(json.dumps(table, indent=2, sort_keys=True) + "\n")
+    return Placed(env={ENV: str(path)}, python_path=(str(plugin), str(KERNELS)))
+
+
+def _fault(key: str, value: JsonValue) -> str | None:
+    found = split(key)
+    if found is None:
+        return f"{key!r} names no row: write KERNEL#ROW or KERNEL#{DISPATCH}"
+    if found.file not in BUILT_IN:
+        meant = near(found.file, BUILT_IN)
+        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(BUILT_IN)}"
+        return f"nightgate has no kernel {found.file}; {hint}"
+    if value is None:
+        return None
+    try:
+        check({found.file: {found.row: value}}, "kernel table")
+    except TableError as error:
+        return str(error)
+    return None

@@ -1,0 +1,112 @@
+"""The lever for nightgate's own kernels: its rows, the process that reads them, and vLLM's dispatch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.tuning.levers import kernel_table
+from agents.tuning.placing import place
+from contracts import Lever
+from kernels.nightgate_kernels.tables import ENV
+from tests.agents.examples import KNOBS, spec
+from tests.agents.tables_examples import write
+from tests.agents.test_table_levers import engine, with_entries
+from tests.test_rooms import CHECKOUT
+
+ASK = """
+from nightgate_kernels import tables
+print(tables.row_for("w4a16_linear", 5), tables.row_for("w4a16_linear", 1), tables.dispatched("add_rms_norm"))
+"""
+
+
+def test_a_process_with_the_placement_resolves_the_changed_row_and_says_so(tmp_path: Path) -> None:
+    row = {"ROWS": 8, "N": 16, "WORDS": 64}
+    changed = with_entries(engine(tmp_path), Lever.KERNEL_TABLE, {"w4a16_linear#8": row, "add_rms_norm#dispatch": True})
+    placement = place(changed, tmp_path / "placed")
+
+    def resolve(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join(placement.python_path)
+        return subprocess.run([sys.executable, "-c", ASK], env=env | {"PYTHONPATH": path}, capture_output=True,
+                              text=True, check=True, cwd=tmp_path)  # fmt: skip
+
+    with_table, without = resolve(placement.env), resolve({})
+    assert "'N': 16" in with_table.stdout and with_table.stdout.strip().endswith("True")
+    assert "'N': 16" not in without.stdout and without.stdout.strip().endswith("False")
+    line = 'nightgate_kernels: table row w4a16_linear 8 -> {"N": 16, "ROWS": 8, "WORDS": 64} (from '
+    assert line + placement.env[ENV] in with_table.stderr and line not in without.stderr
+    assert "table row w4a16_linear 1 -> " in with_table.stderr and "(built in)" in with_table.stderr
+    found = "import importlib.metadata as m; print([e.value for e in m.entry_points(group='vllm.general_plugins')])"
+    told = subprocess.run([sys.executable, "-c", found], env={"PYTHONPATH": os.pathsep.join(placement.python_path)},
+                          capture_output=True, text=True, check=True, cwd=tmp_path)  # fmt: skip
+    assert "nightgate_kernels.plugin:register" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("w4a16_linear#8", {"ROWS": 8, "N": 16, "WORDS": 64}, None),
+        ("add_rms_norm#2048", {"num_warps": 8}, None),
+        ("w4a16_liner#8", {}, "did you mean w4a16_linear?"),
+        ("w4a16_linear", {}, "names no row"),
+        ("w4a16_linear#16", {}, "has no row 16; it has 1, 2, 4, 8 and dispatch"),
+        ("w4a16_linear#8", {"ROWS": 8, "N": 16}, "takes exactly the keys ROWS, N, WORDS"),
+        ("w4a16_linear#8", {"ROWS": 8, "N": 12, "WORDS": 64}, "takes a power of two, not 12"),
+        ("add_rms_norm#2048", {"num_warps": 32}, "16 warps of 64 lanes"),
+        ("w4a16_linear#dispatch", True, "has no place in vLLM"),
+        ("add_rms_norm#dispatch", "on", "is true or false"),
+    ],
+)
+def test_kernel_rows_are_checked(key: str, value: Any, says: str | None) -> None:
+    fault = kernel_table.validate(key, value, KNOBS)
+    assert fault is None if says is None else fault is not None and says in fault, fault
+
+
+def test_a_vllm_without_the_operation_has_nothing_to_dispatch(tmp_path: Path) -> None:
+    write(tmp_path / "vllm/ir/ops/layernorm.py", "def rms_norm(x): ...\n")
+    old = KNOBS.model_copy(update={"path": str(tmp_path / "vllm")})
+    assert "has no vllm.ir.ops.fused_add_rms_norm" in str(kernel_table.validate("add_rms_norm#dispatch", True, old))
+
+
+# What stands in for a card is Triton's interpreter; the dispatch is vLLM's own.
+SERVE = """
+import torch
+from vllm import ir
+from nightgate_kernels.plugin import register
+register()
+op = ir.ops.fused_add_rms_norm
+op.set_default(["native"])
+x, r, w = torch.randn(3, 96, dtype=torch.bfloat16), torch.randn(3, 96, dtype=torch.bfloat16), torch.randn(96).bfloat16()
+got, native = op(x, r, w, 1e-5), op.impls["native"].impl_fn(x, r, w, 1e-5)
+print("priority", op.get_priority(), "chosen", op.dispatch(x, r, w, 1e-5).provider)
+print("float32 goes to", op.dispatch(x.float(), r.float(), w.float(), 1e-5).provider)
+print("close", all(torch.allclose(a.float(), b.float(), atol=3e-2, rtol=2e-2) for a, b in zip(got, native)))
+"""
+
+
+@pytest.mark.real_engine
+def test_vllm_dispatches_to_our_kernel_when_the_table_says_so(tmp_path: Path) -> None:
+    from tests.real import engine_python
+
+    rows = {"add_rms_norm#dispatch": True, "add_rms_norm#2048": {"num_warps": 2}}
+    placement = place(with_entries(spec(python=engine_python()), Lever.KERNEL_TABLE, rows), tmp_path / "placed")
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRITON_INTERPRET": "1"}
+    path = {"PYTHONPATH": os.pathsep.join(placement.python_path)}
+    done = subprocess.run([engine_python(), "-c", SERVE], env=env | path | placement.env, capture_output=True,
+                          text=True, cwd=tmp_path, timeout=250, check=False)  # fmt: skip
+    assert "chosen nightgate" in done.stdout, done.stderr[-2000:]
+    assert "float32 goes to native" in done.stdout and "close True" in done.stdout
+    assert 'table row add_rms_norm 2048 -> {"num_warps": 2} (from ' in done.stderr
+    assert "add_rms_norm serves vllm.ir.ops.fused_add_rms_norm, before vLLM's own" in done.stderr
+    plain = subprocess.run([engine_python(), "-c", SERVE], env=env | path, capture_output=True, text=True,
+                           cwd=tmp_path, timeout=250, check=False)  # fmt: skip
+    assert "chosen native" in plain.stdout, plain.stderr[-2000:]
+
+
+def test_the_kernels_folder_is_where_the_lever_says() -> None:
+    assert kernel_table.KERNELS == CHECKOUT / "kernels"
