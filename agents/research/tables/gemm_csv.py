@@ -90,16 +90,16 @@ def padded(m: int, n: int) -> tuple[int, ...]:
 
 def read_family(aiter: Path, name: str, known: Known, environment: Mapping[str, str], gfx: str, units: int) -> Family:
     """One family as the engine's environment has it, seen by a card of `units` compute units."""
-    paths = _paths(aiter, name, known.own, environment.get(known.env, "") if known.env else "")
+    paths = paths_of(aiter, name, known.own, environment.get(known.env, "") if known.env else "")
     heads, problems = {}, []
     for path in paths:
-        head = _head(path)
+        head = head_of(path)
         if isinstance(head, str):
             problems.append(Unreadable(path=shown(path, aiter), why=head))
         elif head is not None:
             heads[path] = head
     columns = tuple(dict.fromkeys(c for head in heads.values() for c in head))
-    keys = _keys(aiter, name, columns, with_card=on_repeat(aiter) == "rewrites")
+    keys = key_columns(aiter, name, columns, with_card=on_repeat(aiter) == "rewrites")
     shape = MOE_SHAPE if "token" in columns else ("M", "N", "K")
     seen = _Seen(gfx, str(units), keys, shape)
     for path, head in heads.items():
@@ -136,7 +136,7 @@ class _Seen:
         self.bad: list[tuple[Place, str]] = []
         self.repeated_count = self.bad_count = 0
         self.cards: dict[tuple[str, str], int] = {}
-        self.plain = _Plain()
+        self.plain = Plain()
 
     def take(self, path: Path, source: str, head: list[str]) -> None:
         at, plain, first, keys = {c: i for i, c in enumerate(head)}, self.plain, self.first, self.keys
@@ -148,7 +148,7 @@ class _Seen:
         us_at, error_at = at.get("us", -1), at.get("errRatio", at.get("err_ratio", -1))
         shape_at = [at[c] for c in self.shape] if all(c in at for c in self.shape) else []
         same, wide = _same_type(head), len(head)
-        for line, row in _rows(path):
+        for line, row in rows_of(path):
             if len(row) != wide:
                 row = (row + [""] * wide)[:wide]
             row += fill
@@ -195,23 +195,24 @@ def _one_type(row: list[str], at: Mapping[str, int]) -> bool:
     return "outdtype" not in at or "dtype" not in at or row[at["dtype"]] == row[at["outdtype"]]
 
 
-def _paths(aiter: Path, name: str, own_name: str, override: str) -> list[Path]:
+def paths_of(aiter: Path, name: str, own_name: str, override: str) -> list[Path]:
+    """The files that AITER merges into the family, those that are there; `override`: its variable's value."""
     if override:
         return [Path(p) for p in override.split(os.pathsep) if p and is_file(Path(p))]
     own, more = aiter / "configs" / f"{own_name}.csv", files_in(aiter / "configs" / "model_configs", ".csv")
     return [p for p in (own, *(m for m in more if name in m.name and "untuned" not in m.name)) if is_file(p)]
 
 
-def _keys(aiter: Path, name: str, columns: tuple[str, ...], with_card: bool) -> tuple[str, ...]:
+def key_columns(aiter: Path, name: str, columns: tuple[str, ...], with_card: bool) -> tuple[str, ...]:
     """The columns that may not repeat: those of the untuned sibling, the card's, the tag. None without the sibling."""
-    head = _head(aiter / "configs" / f"{'untuned'.join(name.rsplit('tuned', 1))}.csv")
+    head = head_of(aiter / "configs" / f"{'untuned'.join(name.rsplit('tuned', 1))}.csv")
     if not isinstance(head, list):
         return ()
     wanted = [*head, *(c for c in ("cu_num", "gfx", "_tag") if with_card and c not in head)]
     return tuple(c for c in wanted if c in columns)
 
 
-def _head(path: Path) -> list[str] | str | None:
+def head_of(path: Path) -> list[str] | str | None:
     """The column names; None without a file, or in one line why they cannot be read."""
     try:
         size = path.stat().st_size
@@ -229,7 +230,8 @@ def _text(path: Path) -> io.TextIOWrapper:
     return io.TextIOWrapper(open_regular(path), newline="", encoding="utf-8-sig", errors="replace")
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def rows_of(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) below the header; empty lines left out."""
     with _text(path) as lines:
         reader = csv.reader(lines)
         next(reader, None)
@@ -238,7 +240,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, row
 
 
-class _Plain(dict[str, str]):
+class Plain(dict[str, str]):
     """A cell as pandas compares it: 256, 256.0 and " 256" are one number, False is 0. Worked out once a spelling."""
 
     def __missing__(self, cell: str) -> str:

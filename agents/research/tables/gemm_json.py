@@ -99,7 +99,7 @@ def read_gemm_tables(aiter: Path, arch: str) -> GemmTables:
     for backend in ("triton", "gluon"):
         for folder in _folders(root / arch / backend / "gemm"):
             take(folder, flat=False)
-    bounds = _bounds(aiter)
+    bounds = bounds_of(aiter)
     return GemmTables(
         arch=arch,
         prefix=prefix,
@@ -194,7 +194,8 @@ def flat_prefix(aiter: Path, arch: str) -> str:
     return arch
 
 
-def _bounds(aiter: Path) -> tuple[int, ...] | None:
+def bounds_of(aiter: Path) -> tuple[int, ...] | None:
+    """The numbers that the shared lookup asks for; None where this AITER has no shared lookup."""
     text = read_source(aiter / "ops/triton/utils/gemm_config_utils.py")
     found = re.search(r"^STANDARD_M_BOUNDS[^=]*=\s*[(\[]([0-9,\s]+)[)\]]", text, re.MULTILINE)
     return tuple(int(v) for v in re.findall(r"\d+", found[1])) if found else None
