@@ -11,10 +11,10 @@ from pydantic import JsonValue
 
 from contracts import EngineSpec
 from engine.caches import cache_environment
+from engine.own_plugins import FOLDERS as OWN_PLUGINS
+from engine.own_plugins import SWITCH
 from engine.placement import NOTHING, Placement
 from engine.ports import LOOPBACK
-from engine.watcher import FOLDER as WATCHER
-from engine.watcher import SWITCH
 
 OWN_FLAGS = ("host", "port", "served-model-name", "compilation-config")  # set here, never by EngineSpec.flags
 
@@ -90,5 +90,6 @@ def own_environment(
         # development endpoints too; the server listens on loopback only.
         "VLLM_SERVER_DEV_MODE": "1",
     }
-    env["PYTHONPATH"] = ":".join([*placement.python_path, *map(str, shims), *spec.plugin_paths, str(WATCHER)])
+    path = [*placement.python_path, *map(str, shims), *spec.plugin_paths, *map(str, OWN_PLUGINS)]
+    env["PYTHONPATH"] = ":".join(path)
     return env | SWITCH | spec.env | placement.env

@@ -22,8 +22,8 @@ from pydantic import JsonValue
 
 from cards.ask_container import bind, user_options
 from contracts import Container, EngineSpec, Frozen
+from engine.own_plugins import FOLDERS as OWN_PLUGINS
 from engine.placement import Placement
-from engine.watcher import FOLDER as WATCHER
 
 LABEL_LAUNCH, LABEL_NONCE = "nightgate.launch", "nightgate.nonce"
 # Variables that the client reads for itself: given to the engine as NAME=value, so that the client keeps its own.
@@ -120,7 +120,7 @@ def engine_mounts(
     of_env = [path for value in (placement.env | spec.env).values() for path in value.split(":")]
     read = [
         *_with_links(Path(spec.model)), *map(Path, spec.plugin_paths), *map(Path, placement.python_path), *shims,
-        WATCHER,
+        *OWN_PLUGINS,
         *(Path(path) for path in named if not Path(path).is_relative_to(night)),
         *(Path(path) for path in of_env if Path(path).is_relative_to(night)),
     ]  # fmt: skip

@@ -11,9 +11,10 @@ from contracts import Container, EngineSpec, Lever
 from engine.aiter_modules import copy_prebuilt
 from engine.caches import cache_environment
 from engine.command import command_line, dropped, environment
+from engine.own_plugins import FOLDERS, PRIORITY
 from engine.running import EngineFailure
-from engine.watcher import FOLDER
 
+OWN = ":".join(map(str, FOLDERS))
 SPEC = EngineSpec(
     python="/venv/bin/python",
     model="/models/small",
@@ -69,7 +70,7 @@ INHERITED = {
 def test_the_environment_is_the_specs_and_the_machines_not_the_loops() -> None:
     env = environment(SPEC, Path("/night/cache/abc"), INHERITED)
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"  # the spec's, not the inherited 40
-    assert env["PYTHONPATH"] == f"/plugins/a:/plugins/b:{FOLDER}" and env["NIGHTGATE_EVIDENCE"] == "1"
+    assert env["PYTHONPATH"] == f"/plugins/a:/plugins/b:{OWN}" and env["NIGHTGATE_EVIDENCE"] == "1"
     assert env["PATH"] == "/venv/bin:/usr/bin"
     assert env["VLLM_CACHE_ROOT"].startswith("/night/cache/abc/") and env["TRITON_CACHE_DIR"].startswith("/night/")
     assert env["HIP_VISIBLE_DEVICES"] == "1" and env["LD_LIBRARY_PATH"] == "/rocm/lib"  # they find the card
@@ -90,11 +91,17 @@ def test_what_was_dropped_is_told() -> None:
     )  # fmt: skip
 
 
-def test_a_shim_comes_first_and_the_watcher_of_every_engine_last() -> None:
+def test_a_shim_comes_first_and_our_own_plugins_last_in_every_engine() -> None:
     bare = SPEC.model_copy(update={"plugin_paths": ()})
-    assert environment(bare, Path("/c"), INHERITED)["PYTHONPATH"] == str(FOLDER)
+    assert environment(bare, Path("/c"), INHERITED)["PYTHONPATH"] == OWN
     shimmed = environment(SPEC, Path("/c"), INHERITED, (Path("/shim"),))
-    assert shimmed["PYTHONPATH"] == f"/shim:/plugins/a:/plugins/b:{FOLDER}"
+    assert shimmed["PYTHONPATH"] == f"/shim:/plugins/a:/plugins/b:{OWN}"
+
+
+def test_what_our_plugins_read_comes_from_the_spec_alone() -> None:
+    """A variable of the shell that starts the night would be in both arms, unseen."""
+    env = environment(SPEC, Path("/c"), {**INHERITED, PRIORITY: "TRITON_ATTN"})
+    assert PRIORITY not in env
 
 
 # --- compile caches -----------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from engine.container import (
     inside_environment,
     run_command,
 )
+from engine.own_plugins import FOLDERS as OWN_PLUGINS
 from engine.placement import Placement
-from engine.watcher import FOLDER as WATCHER
 from tests.cards.trees import gpu_node, write
 
 GFX950 = Container(image="rocm/vllm@sha256:0123", python="/opt/venv/bin/python")
@@ -119,7 +119,7 @@ def test_mounts_are_what_the_engine_needs_and_only_its_own_folders_may_be_writte
     assert {m.source for m in mounts if not m.read_only} == {str(night / "cwd"), str(night / "trace")}
     assert {m.source for m in mounts if m.read_only} == {
         str(model), str(blobs), str(tmp_path / "plugin"), f"{night}/overlay/rows.csv", f"{night}/overlay/tree",
-        str(WATCHER),
+        *map(str, OWN_PLUGINS),
     }  # fmt: skip
 
 

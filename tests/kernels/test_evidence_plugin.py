@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from agents.tuning.seen import of_kind, seen_in
+from engine.own_plugins import EVIDENCE as FOLDER
+from engine.own_plugins import FILES, SWITCH
 from engine.server import Engine
-from engine.watcher import FILES, FOLDER, SWITCH
 from tests.kernels.made_up_aiter import GEMM, write
 from tests.real import engine_python
 
