@@ -1,7 +1,8 @@
-"""Which attention back ends a vLLM has, in which order its AMD platform tries them, and which can serve a layer.
+"""Which attention back ends a vLLM has, in which order its platform tries them, and which can serve a layer.
 
 Read from three places of the source tree, as syntax trees: the registry's enum (name -> class path), the priority
-function of platforms/rocm.py, and each class's own statements of what it supports.
+function of platforms/rocm.py (or cuda.py, which has one of the same name), and each class's own statements of what it
+supports.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contracts import Frozen
 
 REGISTRY = "v1/attention/backends/registry.py"
 PLATFORM = "platforms/rocm.py"
+PLATFORMS = {"amd": PLATFORM, "nvidia": "platforms/cuda.py", "cpu": "platforms/cpu.py"}  # by Card.kind
 ENUM = "AttentionBackendEnum"
 ORDER = "_get_backend_priorities"
 MOST_BYTES = 2_000_000  # of one source file: the largest of vLLM 0.33.0's here has 90 kB
@@ -53,6 +55,8 @@ class Reading(Frozen):
     file: str  # vllm/v1/attention/backends/rocm_attn.py, "" where it is not in the tree
     head_sizes: dict[int, bool | None]
     kv_dtypes: tuple[str, ...] | None
+    dtypes: tuple[str, ...] | None = None  # "float16": of the model's activations
+    blocks: tuple[int, ...] | None = None  # tokens of a block: a multiple of one of these
     window: bool | None  # does it take a sliding window?
     arch: bool | None  # supports_compute_capability and supports_combination on this card
     arch_words: str  # the condition that they name, "" where they name none
@@ -133,15 +137,55 @@ def arch_facts(arch: str, generation: int, aiter: bool | None) -> dict[str, Any]
     }
 
 
-def order(package: Path, facts: Mapping[str, Any]) -> list[Tried]:
+def cuda_facts(arch: str) -> dict[str, Any]:
+    """The same for an NVIDIA card, "sm_90": capabilities are pairs, as the source compares them."""
+    digits = arch.removeprefix("sm_")
+    major, minor = (int(digits[:-1]), int(digits[-1])) if digits.isdigit() and len(digits) > 1 else (0, 0)
+    pairs = {f"DeviceCapability({a}, {b})": (a, b) for a in range(5, 16) for b in range(10)}
+    known = {"capability": (major, minor), "device_capability": (major, minor)}
+    parts = {f"{name}.{part}": n for name in known for part, n in (("major", major), ("minor", minor))}
+    return {
+        **pairs,
+        **(known | parts if major else {}),
+        "get_cdna_version()": 0,
+        "current_platform.is_rocm()": False,
+        "current_platform.is_cuda()": True,
+        "current_platform.is_xpu()": False,
+        "use_non_causal": False,
+    }
+
+
+def order(package: Path, facts: Mapping[str, Any], platform: str = PLATFORM) -> list[Tried]:
     """The priority function's list under these facts, what is left out because its condition does not hold included
     (with holds False, in the place where the source names it). Raises BackendsError."""
-    function = _function(tree_of(str(package / PLATFORM)), ORDER)
+    function = _function(tree_of(str(package / platform)), ORDER)
     if function is None:
-        raise BackendsError(f"{PLATFORM} has no function {ORDER}")
+        raise BackendsError(f"{platform} has no function {ORDER}")
     found: list[Tried] = []
     _walk(function.body, (), True, facts, found)
-    return found
+    return [t.model_copy(update={"where": t.where.replace(PLATFORM, platform)}) for t in found]
+
+
+def order_line(package: Path, platform: str) -> str:
+    """Where that function stands: "vllm/platforms/rocm.py:478", "" where it does not."""
+    function = _function(tree_of(str(package / platform)), ORDER)
+    return f"vllm/{platform}:{function.lineno}" if function else ""
+
+
+def named_in(package: Path, platform: str, function: str) -> tuple[tuple[str, ...], str]:
+    """(the back ends that a method or function of a platform names, in the source's order, where it stands). The CPU's
+    get_attn_backend_cls chooses among those that it names, whatever is asked for."""
+    tree = tree_of(str(package / platform))
+    node = (
+        next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function), None)
+        if tree
+        else None
+    )
+    if node is None:
+        return (), ""
+    held = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == ENUM]
+    names = [n.attr for n in sorted(held, key=lambda n: (n.lineno, n.col_offset))]
+    return tuple(dict.fromkeys(names)), f"vllm/{platform}:{node.lineno}"
 
 
 def _walk(
@@ -166,12 +210,24 @@ def _walk(
             if done and asked is True:
                 return True
         elif isinstance(node, ast.Return):
-            if isinstance(node.value, ast.List):
-                found += (_tried(e, path, holds) for e in node.value.elts if isinstance(e, ast.Attribute))
+            for element in node.value.elts if isinstance(node.value, ast.List) else ():
+                found += _element(element, path, holds, facts)
             return True
         else:
             _one(node, path, holds, found)
     return False
+
+
+def _element(node: ast.expr, path: tuple[str, ...], holds: bool | None, facts: Mapping[str, Any]) -> list[Tried]:
+    """Of a list that is returned: X, or *([X] if condition else [])."""
+    if isinstance(node, ast.Attribute):
+        return [_tried(node, path, holds)]
+    inner = node.value if isinstance(node, ast.Starred) else None
+    if not (isinstance(inner, ast.IfExp) and isinstance(inner.body, ast.List)):
+        return []
+    asked, text = truth(inner.test, facts), ast.unparse(inner.test)
+    held = [e for e in inner.body.elts if isinstance(e, ast.Attribute)]
+    return [_tried(e, (*path, text), _both(holds, asked)) for e in held]
 
 
 def _one(node: ast.stmt, path: tuple[str, ...], holds: bool | None, found: list[Tried]) -> None:
@@ -223,7 +279,9 @@ def reading(package: Path, backend: Backend, head_sizes: tuple[int, ...], facts:
     return Reading(
         file=_file(module),
         head_sizes={size: _takes_head(line, size, facts) for size in head_sizes},
-        kv_dtypes=_kv_dtypes(line),
+        kv_dtypes=_listed(line, "supported_kv_cache_dtypes"),
+        dtypes=_listed(line, "supported_dtypes"),
+        blocks=_blocks(line),
         window=truth(slides, facts) if slides is not None else None,
         arch=on_card,
         arch_words=words,
@@ -279,15 +337,29 @@ def _takes_head(line: list[ast.ClassDef], size: int, facts: Mapping[str, Any]) -
     return (not sizes or size in sizes) if isinstance(sizes, tuple) else None
 
 
-def _kv_dtypes(line: list[ast.ClassDef]) -> tuple[str, ...] | None:
+def _listed(line: list[ast.ClassDef], name: str) -> tuple[str, ...] | None:
+    """A list of the class, its members as text: "fp8", "float16" for torch.float16."""
     for node in line:
         for item in node.body:
-            if not isinstance(item, ast.AnnAssign) or item.value is None:
+            if not (isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.target.id == name):
                 continue
-            if isinstance(item.target, ast.Name) and item.target.id == "supported_kv_cache_dtypes":
-                value = worked_out(item.value, {})
-                return tuple(map(str, value)) if isinstance(value, tuple) else None
+            if not isinstance(item.value, ast.List | ast.Tuple):
+                return None
+            held = [e.value if isinstance(e, ast.Constant) else ast.unparse(e) for e in item.value.elts]
+            return tuple(str(word).removeprefix("torch.") for word in held)
     return None
+
+
+def _blocks(line: list[ast.ClassDef]) -> tuple[int, ...] | None:
+    """[16, 32], [MultipleOf(16)]. The platform splits a block that is a multiple of one of them."""
+    said = _returned(_method(line, "get_supported_kernel_block_sizes"))
+    found = []
+    for node in said.elts if isinstance(said, ast.List) else ():
+        inner = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else node
+        if not (isinstance(inner, ast.Constant) and isinstance(inner.value, int)):
+            return None
+        found.append(inner.value)
+    return tuple(found) or None
 
 
 def _on_this_card(line: list[ast.ClassDef], facts: Mapping[str, Any]) -> tuple[bool | None, str]:

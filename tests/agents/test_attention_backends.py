@@ -16,7 +16,8 @@ from agents.research.readers.attention_backends import dropped, look
 from agents.research.tables.attention_calls import named_backend
 from agents.research.three_valued import truth
 from cards.sheet import read_sheet
-from contracts import Lever
+from contracts import Change, Lever
+from engine.own_plugins import PRIORITY
 from tests.agents.examples import KNOBS, dossier, spec
 
 REGISTRY = """
@@ -242,15 +243,28 @@ def test_a_flag_where_one_back_end_takes_every_layer(tree: Path) -> None:
     assert "estimated: roofline of gfx942" in chances[1].terms.share_from
 
 
-def test_a_patch_where_the_flag_would_end_the_start(tree: Path) -> None:
-    patched = [f for f in found(tree, "gfx942", model(256, 512)) if f.kind == "opportunity" and f.change is None]
-    assert patched == []  # VENDOR is first for 256 anyway, PLAIN takes both
+def test_an_order_where_the_flag_would_end_the_start(tree: Path) -> None:
+    assert ordered(found(tree, "gfx942", model(256, 512))) == []  # VENDOR is first for 256 anyway, PLAIN takes both
     (tree / "platforms/rocm.py").write_text(PLATFORM.replace("    if is_aiter_found_and_supported():", "    if no():"))
-    patched = [f for f in found(tree, "gfx942", model(256, 512)) if f.kind == "opportunity" and f.change is None]
-    assert len(patched) == 1
-    assert "by a patch of the priority: it takes none of 512" in patched[0].title
-    assert "+    backends.insert(0, AttentionBackendEnum.VENDOR)" in patched[0].fix
-    assert patched[0].fix.startswith("--- a/vllm/platforms/rocm.py")
+    (first,) = ordered(found(tree, "gfx942", model(256, 512)))
+    assert "by the order of priorities: it takes none of 512" in first.title
+    assert first.change == Change(lever=Lever.ENVIRONMENT, key=PRIORITY, after="VENDOR")
+    told, patch = first.fix.split("\n", 1)
+    assert told == f"{PRIORITY}=VENDOR, which is this patch:"
+    assert patch.startswith("--- a/vllm/platforms/rocm.py")
+    assert "+    backends.insert(0, AttentionBackendEnum.VENDOR)" in patch
+
+
+def test_what_stands_in_the_order_already_stays_behind_the_new_one(tree: Path) -> None:
+    (tree / "platforms/rocm.py").write_text(PLATFORM.replace("    if is_aiter_found_and_supported():", "    if no():"))
+    engine = spec(env={PRIORITY: "PLAIN"})
+    (first,) = ordered(found(tree, "gfx942", model(256, 512), spec=engine))
+    assert first.change == Change(lever=Lever.ENVIRONMENT, key=PRIORITY, before="PLAIN", after="VENDOR,PLAIN")
+
+
+def ordered(findings: list[Finding]) -> list[Finding]:
+    """Proposals of another order of priorities."""
+    return [f for f in findings if f.change and f.change.key == PRIORITY]
 
 
 def with_classes(tree: Path) -> Path:
@@ -310,7 +324,7 @@ def test_a_back_end_that_was_asked_for_leaves_no_order_and_no_patch(tree: Path) 
     for flags in ({"attention-backend": "PLAIN"}, {"attention-config": {"backend": "plain"}}):
         findings = found(tree, "gfx942", model(256, 512), flags)
         assert findings[0].title.startswith("All attention layers are given PLAIN: the engine's flags set it")
-        assert not any("valid wins" in f.title or "patch of the priority" in f.title for f in findings)
+        assert not any("valid wins" in f.title or "order of priorities:" in f.title for f in findings)
     automatic = found(tree, "gfx942", model(256, 512), {"attention-backend": "auto"})
     assert "the first that is valid wins" in automatic[0].title
 

@@ -1,9 +1,10 @@
 """Which attention back end does this vLLM take on this card, which others could serve the model's layers, and how deep
 a change would each need?
 
-Three levels: a flag (--attention-backend NAME, all layers, an invalid choice ends the start), a patch of the priority
-function (each layer takes the first that is valid for it), and a class of one's own that a plugin registers. Where a
-flag or the model's own class in vLLM sets a back end, the priorities are not asked, and a patch of them does nothing.
+Three levels: a flag (--attention-backend NAME, all layers, an invalid choice ends the start), the order of priorities
+(each layer takes the first that is valid for it; upstream has no setting for it, our plugin nightgate_attention has),
+and a class of one's own that a plugin registers. Where a flag or the model's own class in vLLM sets a back end, the
+priorities are not asked, and another order does nothing.
 """
 
 from __future__ import annotations
@@ -12,31 +13,16 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from agents.research.attention_backends import (
-    AITER_FROM,
-    ENUM,
-    MOST_BYTES,
-    ORDER,
-    PLATFORM,
-    Backend,
-    BackendsError,
-    Reading,
-    Tried,
-    arch_facts,
-    generations,
-    order,
-    reading,
-    registered,
-)
+from agents.research.attention_backends import ENUM, MOST_BYTES, ORDER, PLATFORM, BackendsError, Tried
+from agents.research.backend_choice import Option, backend_choice, first_valid
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
-from agents.research.model_backends import Chosen, asked_backend, chosen, model_facts
+from agents.research.model_backends import Chosen
 from agents.research.regular_file import read_regular
-from agents.research.served import kv_dtype
 from agents.research.shares import share
-from agents.research.step_work import latent_of
 from agents.tuning.levers import LEVERS
-from contracts import Change, Evidence, Frozen, Lever
+from contracts import Change, Evidence, Lever
+from engine.own_plugins import PRIORITY, priority_of
 
 NAME = "attention_backends"
 KEY = "attention-backend"
@@ -51,37 +37,21 @@ WITHOUT_MATRIX, PROBABILITY_WITHOUT_MATRIX = "TRITON_ATTN", 0.35
 UNKNOWN_SHARE = 0.15  # of attention, where neither a profile nor the roofline says it
 
 
-class Option(Frozen):
-    """A back end, and what stands in its way here."""
-
-    backend: Backend
-    reading: Reading
-    in_order: bool  # the priority function names it
-    hindrance: str  # for all layers; "" none known
-    heads: tuple[int, ...]  # head sizes of the model that it takes, or may take
-
-
 def look(dossier: Dossier) -> list[Finding]:
     model = dossier.model
     if dossier.card.kind != "amd" or model is None or not model.attention:
         return []
-    package = Path(dossier.knobs.path)
     try:
-        entries = registered(package)
-        facts = _facts(dossier, package)
-        tried = order(package, facts)
+        choice = backend_choice(dossier)
     except BackendsError as error:
         said = Evidence(source="vllm", detail=str(error))
         title = f"The attention back ends of vLLM {dossier.knobs.version} could not be read: {error}"
         return [Finding(reader=NAME, kind="fact", title=title, evidence=(said,))]
-    latent = latent_of(dossier.model_config_json)
-    sizes = tuple(sorted({kind.head_size for kind in model.attention} if latent is None else {latent.width}))
-    options = _options(dossier, package, entries, tried, sizes, facts)
+    package, sizes, tried, by_model = choice.package, choice.sizes, list(choice.tried), choice.by_model
+    options = choice.options(dossier)
     held = LEVERS[Lever.ENGINE_FLAG].read(dossier.spec, KEY)
-    asked = asked_backend(dossier)
-    by_model = None if asked else chosen(package, model.architecture, {**facts, **model_facts(sizes)})
-    current = asked or (by_model.name if by_model and by_model.holds else None)
-    first = {size: _first(tried, options, size) for size in sizes}
+    asked, current = choice.asked, choice.current
+    first = {size: first_valid(tried, options, size) for size in sizes}
     found = [
         _order(dossier, tried, options, first, by_model) if current is None else _set(dossier, current, by_model),
         *_impossible(dossier, options),
@@ -113,85 +83,8 @@ def _set(dossier: Dossier, current: str, by_model: Chosen | None) -> Finding:
         kind="fact",
         title=f"All attention layers are given {current}: {who}, and the platform's order of priorities is not asked",
         evidence=(evidence, Evidence(source=f"vllm/{PLATFORM}", detail=why)),
-        fix=f"only --{KEY} changes it, for all layers; a patch of {ORDER}() does nothing",
+        fix=f"only --{KEY} changes it, for all layers; another order in {ORDER}() does nothing",
     )
-
-
-def _facts(dossier: Dossier, package: Path) -> dict[str, Any]:
-    """What is known of the questions that the platform's source asks."""
-    generation = generations(package).get(dossier.card.arch, 0)
-    facts = arch_facts(dossier.card.arch, generation, True if dossier.aiter else None)
-    usable = facts["is_aiter_found_and_supported()"]
-    on = _switch(dossier, "VLLM_ROCM_USE_AITER", False)
-    for name, default in (("mha", True), ("mla", True)):
-        own = _switch(dossier, f"VLLM_ROCM_USE_AITER_{name.upper()}", default)
-        off = usable is False or on is False or own is False
-        facts[f"rocm_aiter_ops.is_{name}_enabled()"] = False if off else usable
-    facts["use_mla"] = latent_of(dossier.model_config_json) is not None
-    facts["use_sparse"] = bool(dossier.model_config_json.get("index_topk"))
-    facts["use_kv_connector"] = "kv-transfer-config" in dossier.spec.flags
-    return facts
-
-
-def _switch(dossier: Dossier, name: str, default: bool) -> bool:
-    """An environment variable of the engine, else its default in this vLLM, else `default`."""
-    if name in dossier.spec.env:
-        return dossier.spec.env[name].strip().lower() in ("1", "true")
-    knob = dossier.knobs.env.get(name)
-    return knob.default if knob is not None and isinstance(knob.default, bool) else default
-
-
-def _options(
-    dossier: Dossier,
-    package: Path,
-    entries: list[Backend],
-    tried: list[Tried],
-    sizes: tuple[int, ...],
-    facts: dict[str, Any],
-) -> dict[str, Option]:
-    """By name, in the registry's order: what the priority function names and what is named for ROCm. Back ends of
-    another kind of attention (MLA or not) and of single models are left out."""
-    names = {t.name for t in tried}
-    found = {}
-    for entry in entries:
-        mine = entry.name in names or entry.name.startswith("ROCM_")
-        if not mine or not entry.path.startswith("vllm.v1.") or (".mla." in entry.path) != facts["use_mla"]:
-            continue
-        if "SPARSE" in entry.name and not facts["use_sparse"]:
-            continue
-        said = reading(package, entry, sizes, facts)
-        heads = tuple(size for size in sizes if said.head_sizes[size] is not False)
-        why = _hindrance(dossier, said, facts)
-        found[entry.name] = Option(
-            backend=entry, reading=said, in_order=entry.name in names, hindrance=why, heads=heads
-        )
-    return found
-
-
-def _hindrance(dossier: Dossier, said: Reading, facts: dict[str, Any]) -> str:
-    assert dossier.model is not None
-    if not said.file:
-        return "its class is not in this tree"
-    if said.arch is False:
-        return f"its class does not take this card: {said.arch_words}"
-    if "aiter" in said.imports and facts["get_cdna_version()"] < AITER_FROM:
-        return f"it imports AITER, which vLLM uses from CDNA{AITER_FROM} on"
-    value = kv_dtype(dossier.model, dossier.spec.flags)
-    if said.kv_dtypes is not None and value not in said.kv_dtypes:
-        return f"it takes no KV cache of {value}, only of {', '.join(said.kv_dtypes)}"
-    if said.window is False and any(kind.window for kind in dossier.model.attention):
-        return "it takes no sliding window"
-    return ""
-
-
-def _first(tried: list[Tried], options: dict[str, Option], size: int) -> str | None:
-    """The first that can serve layers of this head size; None where a condition that is not known stands before it."""
-    for one in tried:
-        option = options.get(one.name)
-        if one.holds is False or option is None or option.hindrance or size not in option.heads:
-            continue
-        return one.name if one.holds and option.reading.head_sizes[size] else None
-    return None
 
 
 def _order(
@@ -217,7 +110,8 @@ def _order(
         evidence.append(Evidence(source=by_model.where, detail=detail))
     lines = [
         f"flag: --{KEY} NAME, for all layers; an invalid choice ends the start",
-        f"patch: the order in {ORDER}() of vllm/{PLATFORM}; each layer takes the first that is valid for it",
+        f"order: {PRIORITY}=NAME,... puts these first in {ORDER}() of vllm/{PLATFORM}; each layer takes the first that "
+        "is valid for it",
         "class: register_backend() from a vLLM plugin, for one that the registry does not have",
     ]
     lines.append(
@@ -306,7 +200,7 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
     if not whole:
         other = ", ".join(str(s) for s in sizes if s not in option.heads)
         title = (
-            f"{name} could serve the layers with heads of {takes}, by a patch of the priority: it takes none of "
+            f"{name} could serve the layers with heads of {takes}, by the order of priorities: it takes none of "
             f"{other}, so the flag would end the start"
         )
     return Finding(
@@ -314,10 +208,8 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
         kind="opportunity",
         title=title,
         evidence=tuple(evidence),
-        fix=f"--{KEY} {name}" if whole else _patch(package, name),
-        change=Change(lever=Lever.ENGINE_FLAG, key=KEY, before=held, after=name)
-        if whole and KEY in dossier.knobs.flags
-        else None,
+        fix=f"--{KEY} {name}" if whole else f"{PRIORITY}={name}, which is this patch:\n{_patch(package, name)}",
+        change=_change(dossier, name, whole, held),
         terms=Terms(
             phase="all",
             share=part.value if part else UNKNOWN_SHARE,
@@ -329,6 +221,17 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
         ),
         risk="medium",  # other kernels, other rounding: the accuracy gate decides
     )
+
+
+def _change(dossier: Dossier, name: str, whole: bool, held: Any) -> Change | None:
+    """The flag where one back end serves all layers, else the order, in which it comes first."""
+    if not whole:
+        now = dossier.spec.env.get(PRIORITY)
+        after = ",".join([name, *(n for n in priority_of(now) if n != name)])
+        return Change(lever=Lever.ENVIRONMENT, key=PRIORITY, before=now, after=after)
+    if KEY not in dossier.knobs.flags:
+        return None
+    return Change(lever=Lever.ENGINE_FLAG, key=KEY, before=held, after=name)
 
 
 def _patch(package: Path, name: str) -> str:
