@@ -138,7 +138,7 @@ def _fault(finding: Finding, dossier: Dossier) -> str | None:
     lacking = absent_dtype(finding.change, dossier)
     if lacking or not dossier.knobs.path:
         return lacking
-    return static_check(finding.change, dossier.spec, dossier.knobs, dossier.refused_before)
+    return static_check(finding.change, dossier.spec, dossier.knobs, dossier.refused_before, subject=dossier)
 
 
 def as_finding(h: Hypothesis) -> Finding:

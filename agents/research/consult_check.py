@@ -65,7 +65,7 @@ def checked(raw: Any, shown: Prompt, dossier: Dossier, model: str) -> Finding | 
     if isinstance(change, str):
         return change
     fault = _not_for_a_model(change, dossier) or static_check(
-        change, dossier.spec, dossier.knobs, dossier.refused_before
+        change, dossier.spec, dossier.knobs, dossier.refused_before, subject=dossier
     )
     if fault:
         return fault

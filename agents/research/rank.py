@@ -61,7 +61,7 @@ def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research
     for h in found:
         # What a person lists by hand is tried again, whatever earlier nights said.
         refused = () if h.proposer == NIGHT_FILE else dossier.refused_before
-        fault = static_check(h.change, dossier.spec, dossier.knobs, refused)
+        fault = static_check(h.change, dossier.spec, dossier.knobs, refused, subject=dossier)
         if fault:
             dropped.append(f"{h.change} ({h.proposer}): {fault}")
         else:

@@ -13,7 +13,7 @@ from agents.arms import ArmFailure
 from agents.context import Night
 from agents.pairs import measure_launch_pair
 from agents.path_probe import prove
-from agents.stages.opening import knobs_of, profile_of, realised
+from agents.stages.opening import knobs_of, profile_of, realised, subject
 from agents.state import Progress, Trial, Winner
 from agents.tuning.apply import ScopeError, exactly
 from agents.tuning.apply import apply as apply_change
@@ -76,7 +76,8 @@ def confirm_reserve(night: Night, progress: Progress) -> float:
 def static_check(night: Night, progress: Progress) -> Progress:
     """What can be known without the card."""
     trial = the(progress)
-    fault = find_fault(trial.hypothesis.change, progress.incumbent, knobs_of(progress))
+    known = subject(night, progress)
+    fault = find_fault(trial.hypothesis.change, progress.incumbent, known.knobs, subject=known)
     if fault:
         return refuse(progress, VerdictWord.VOID, f"not tried: {fault}")
     return progress.but(goto="apply")

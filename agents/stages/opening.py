@@ -285,3 +285,10 @@ def dossier(night: Night, progress: Progress, knobs: Knobs) -> Dossier:
             "gate_s": progress.reference.seconds if progress.reference else None,
         }
     )
+
+
+def subject(night: Night, progress: Progress) -> Dossier:
+    """The dossier with the model's shape on every card, a CPU too: what a change is checked against before an engine is
+    started. The installed source is parsed once a night (agents/research/attention_backends.py)."""
+    known = dossier(night, progress, knobs_of(progress))
+    return known.model_copy(update={"model": known.model or _shape(known.model_config_json)})

@@ -1,13 +1,20 @@
-"""What can be known about a change without the card. Pure, microseconds."""
+"""What can be known about a change without the card. Pure: microseconds for the change itself, and with a subject up
+to a few seconds the first time, in which the installed source is parsed (kept as long as its files do not change)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
+from agents.research.dossier import Dossier
 from agents.research.knobs import Knobs
 from agents.tuning.apply import same, shown
-from agents.tuning.levers import LEVERS
+from agents.tuning.levers import LEVERS, attention_backend, capture_sizes, kv_dtype
 from contracts import Change, EngineSpec, Lever
+
+# Keys with rules of their own, by (lever, key): they stay keys of the lever that writes them.
+_RULES: dict[tuple[Lever, str], Callable[[Change, EngineSpec, Dossier], str | None]] = {
+    key: module.problem for module in (attention_backend, capture_sizes, kv_dtype) for key in module.KEYS
+}
 
 
 def static_check(
@@ -16,9 +23,11 @@ def static_check(
     knobs: Knobs,
     refused: Collection[str] = (),
     allowed: Collection[Lever] | None = None,
+    subject: Dossier | None = None,
 ) -> str | None:
     """Why this change is not worth an engine start, in one line, or None. `refused` holds the ids of changes that were
-    refused on the same stack, `allowed` the levers of this night (None: all)."""
+    refused on the same stack, `allowed` the levers of this night (None: all). `subject` is what is known besides: the
+    card, its sheet, the installed source, model and workload; without it rules that need them are not asked."""
     lever = LEVERS[change.lever]
     if allowed is not None and change.lever not in allowed:
         return f"lever {change.lever} is not allowed tonight"
@@ -38,4 +47,5 @@ def static_check(
         return f"{change.key} = {change.after!r} is what vLLM {knobs.version} does by itself"
     if change.id in refused:
         return "it was refused before on this stack"
-    return None
+    rule = _RULES.get((change.lever, change.key)) if subject is not None and subject.knobs.path else None
+    return rule(change, spec, subject) if rule is not None and subject is not None else None

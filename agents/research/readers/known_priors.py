@@ -142,7 +142,7 @@ def _said(prior: Prior, kind: Literal["opportunity", "trap", "fact"], title: str
 def _fault(change: Change, dossier: Dossier) -> str | None:
     """Why the change is not to be tried, or None. An audit may have no vLLM to read: then its knobs say nothing."""
     if dossier.knobs.flags:
-        return static_check(change, dossier.spec, dossier.knobs, dossier.refused_before)
+        return static_check(change, dossier.spec, dossier.knobs, dossier.refused_before, subject=dossier)
     if same(change.before, change.after):
         return "the engine has it already"
     return "it was refused before on this stack" if change.id in dossier.refused_before else None

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from agents.research.knobs import Knobs, near
 from contracts import EngineSpec
+from engine.own_plugins import VARIABLES
 
 _CODE = "it decides which code runs, so the two arms would not be one engine with one change"
 _FILES = "it decides which model files or caches are found; the launch sets it"
@@ -78,7 +79,12 @@ def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
 
 def _unknown(key: str, knobs: Knobs) -> str | None:
     """vLLM ignores a VLLM_ variable that it does not know (it only warns): a change that cannot do anything. A variable
-    of another name may belong to a library or a plugin, so it passes; path evidence has to show what it does."""
+    of another name may belong to a library or a plugin, so it passes; path evidence has to show what it does. Ours are
+    known: a slip in one of their names is told, and their values are checked where the tree is
+    (attention_backend.py)."""
+    meant = near(key, VARIABLES) if key.upper().startswith("NIGHTGATE_") and key not in VARIABLES else None
+    if meant:
+        return f"nightgate has no environment variable {key}; did you mean {meant}?"
     if not key.upper().startswith("VLLM_") or not knobs.env:
         return None
     meant = near(key, knobs.env)
