@@ -28,10 +28,10 @@ def put_first(text: str) -> None:
     if found is None:
         refuse(f"{PRIORITY} is set, and {kind.__name__} has no {METHOD}: this platform has no order of priorities")
     owner, method = found
+    if getattr(method, "nightgate_order", None) == text:
+        return  # called again in this process
     module = method.__globals__
     own = module.get(FUNCTION)
-    if getattr(own, "nightgate_order", None) == text:
-        return  # called again in this process
     if not callable(own) or FUNCTION not in method.__code__.co_names:
         refuse(f"{PRIORITY} is set, and {METHOD} of {module.get('__name__')} does not ask {FUNCTION}: another version?")
     asked = threading.local()  # as vLLM would choose by itself
@@ -42,8 +42,6 @@ def put_first(text: str) -> None:
         if getattr(asked, "own", False):
             return listed
         return [*first, *(one for one in listed if one not in first)]
-
-    ordered.nightgate_order = text  # type: ignore[attr-defined]
 
     @functools.wraps(method)
     def valid(cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -56,6 +54,7 @@ def put_first(text: str) -> None:
         _tell(text, _first(before), _first(after))
         return after
 
+    valid.nightgate_order = text  # type: ignore[attr-defined]
     module[FUNCTION] = ordered
     setattr(owner, METHOD, classmethod(valid))
     say(f"{PRIORITY}={text}: {', '.join(names)} come first in {module.get('__name__')}")
@@ -82,6 +81,9 @@ def _first(answer: Any) -> str:
     valid = answer[0]
     if not valid:
         return "none"
-    pairs = [(getattr(one, "priority", None), getattr(one, "backend", None)) for one in valid]
-    pairs = [(one[1], one[0]) if b is None else (p, b) for one, (p, b) in zip(valid, pairs, strict=True)]
-    return str(min(pairs, key=lambda pair: pair[0])[1].name)
+    return str(min((_pair(one) for one in valid), key=lambda pair: pair[0])[1].name)
+
+
+def _pair(one: Any) -> tuple[int, Any]:
+    """(place in the order, back end)."""
+    return (one.priority, one.backend) if hasattr(one, "backend") else (one[1], one[0])
