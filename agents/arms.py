@@ -14,6 +14,7 @@ from typing import Literal
 from agents.card_guard import CardGuard
 from agents.tuning.placed import PlacementError
 from agents.tuning.placing import place
+from cards.installed import installed
 from cards.visible import card_environment
 from contracts import Card, EngineSpec, Failure, FailureKind, Frozen, LaunchRecord, Limits
 from engine.placement import Placement
@@ -87,8 +88,9 @@ class Arms:
     def _start(self, arm: Arm, spec: EngineSpec, experiment_id: str | None, launch_pair: int) -> Engine:
         launch_id = f"L{next(self._count):03d}"
         port = self._port if self._port and not self._up else None  # a twin always takes a free one
-        on_host = spec.container is None  # into a container, the card itself is put
-        card_env = card_environment(self._card, spec.flags, spec.env) if self._card and on_host else {}
+        card_env: dict[str, str] = {}
+        if self._card and spec.container is None:  # into a container, the card itself is put
+            card_env = card_environment(self._card, spec.flags, spec.env, installed(spec.python).vllm)
         try:
             placement = self._placement(spec)
             engine = Engine.start(spec, launch_id, self._folder, self._limits, port, placement, card_env, self._card)

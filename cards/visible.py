@@ -26,6 +26,9 @@ MAKER: dict[Build, Literal["amd", "nvidia"]] = {"rocm": "amd", "cuda": "nvidia"}
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
 # The one that wins first: HIP counts within what ROCr left.
 VISIBLE: dict[Build, tuple[str, ...]] = {"rocm": (HIP, CUDA, ROCR), "cuda": (CUDA,)}
+# On CUDA, vLLM before this read each entry as a number and crashed on a uuid: 0.20.1 (vllm issue 41848) and 0.22.0 did,
+# 0.24.0 does not (club-3090 issue 750, whose owner tried the three).
+UUIDS_SINCE = (0, 24)
 MANY = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")  # flags of an engine on several cards
 
 
@@ -61,15 +64,16 @@ def is_uuid(text: str) -> bool:
     return re.fullmatch(r"(GPU|MIG)-[0-9a-f][0-9a-f/-]*", text.strip(), re.IGNORECASE) is not None
 
 
-def visible_environment(card: Card) -> dict[str, str]:
-    """What makes an engine see this card alone. An AMD card without a uuid (some kernels tell none of an MI50, and
-    older ones none of a part of a card) is exported by its number in KFD's order, which holds until the next reboot.
-    {} for a CPU, and for a card that nothing names."""
+def visible_environment(card: Card, uuids: bool = True) -> dict[str, str]:
+    """What makes an engine see this card alone; `uuids` false: its vLLM takes none on CUDA. An AMD card without a uuid
+    (some kernels tell none of an MI50, and older ones none of a part of a card) is exported by its number in KFD's
+    order, which holds until the next reboot. {} for a CPU, and for a card that nothing names."""
     name = card.uuid or (None if card.index is None else str(card.index))
     if card.kind == "cpu" or name is None:
         return {}
     if card.kind == "nvidia":
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", CUDA: name}
+        number = not uuids and card.index is not None and not name.startswith("MIG-")
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", CUDA: str(card.index) if number else name}
     return {ROCR: name, HIP: "0", CUDA: "0"}
 
 
@@ -83,12 +87,16 @@ def exported_words(card: Card) -> str | None:
     return f"{where}: it is given to the engine as number {card.index} in KFD's order, which may change at a reboot"
 
 
-def card_environment(card: Card, flags: Mapping[str, JsonValue], env: Mapping[str, str]) -> dict[str, str]:
-    """visible_environment for one engine. {} where its own variables choose (they win, and the card was chosen by
-    them), and where it runs on several cards, which one card's name would hide."""
+def card_environment(
+    card: Card, flags: Mapping[str, JsonValue], env: Mapping[str, str], vllm: str | None = None
+) -> dict[str, str]:
+    """visible_environment for one engine, whose vLLM has version `vllm` (None: not known, taken for new). {} where its
+    own variables choose (they win, and the card was chosen by them), and where it runs on several cards, which one
+    card's name would hide."""
     if any(name in env for name in (ROCR, HIP, CUDA)) or engine_cards(flags) > 1:
         return {}
-    return visible_environment(card)
+    found = re.match(r"(\d+)\.(\d+)", vllm or "")
+    return visible_environment(card, found is None or (int(found[1]), int(found[2])) >= UUIDS_SINCE)
 
 
 def engine_cards(flags: Mapping[str, JsonValue]) -> int:

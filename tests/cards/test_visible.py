@@ -93,6 +93,13 @@ def test_what_is_exported_leaves_just_that_card_however_the_cards_are_numbered()
         assert left_visible(renumbered, "rocm", visible_environment(wanted)) == (wanted,)
 
 
+def test_an_old_vllm_on_cuda_gets_the_number_by_pci_address() -> None:
+    number = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+    assert card_environment(H200, {}, {}, "0.22.0") == number
+    assert card_environment(H200, {}, {}, "0.26.0+cu129") == card_environment(H200, {}, {}) == visible_environment(H200)
+    assert card_environment(TWO, {}, {}, "0.10.0") == visible_environment(TWO)  # on ROCm it sees numbers anyway
+
+
 def test_the_engine_s_own_variables_and_an_engine_on_several_cards_are_left_alone() -> None:
     assert card_environment(TWO, {}, {"VLLM_USE_V1": "1"}) == visible_environment(TWO)
     assert card_environment(TWO, {}, {"HIP_VISIBLE_DEVICES": "1"}) == {}
