@@ -75,6 +75,8 @@ class Arms:
         for arm, (engine, began) in waiting.items():
             try:
                 record = engine.wait_ready()
+                if wrong := self._guard.wrong_card(engine.pids()):
+                    raise EngineFailure(Failure(kind=FailureKind.NOT_OURS, reason=wrong))
             except EngineFailure as cause:
                 self._fail(arm, engine, cause, experiment_id, time.monotonic() - began)
                 failed = failed or ArmFailure(arm, cause)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Collection
 
 from agents.command import Problem
+from cards.detect import detect
+from cards.right_card import wrong_card
 from cards.tenancy import Tenancy, busy, held_for_work, size, tenants
 from contracts import Card, CardRule
 
@@ -91,6 +93,16 @@ class CardGuard:
             time.sleep(POLL_S)
         who = busy(tenancy, ()) or "no process that this user can see holds it"
         self._warn(f"{missing} within {self._stop_s:.0f} s after our engine ended (limits.engine_stop_s): {who}")
+
+    def wrong_card(self, engine_pids: Collection[int]) -> str | None:
+        """Why an engine that is ready is not on the night's card, or None: it is, or nobody can say."""
+        if self._card.kind == "cpu" or self._card.place is None:
+            return None
+        held: dict[str, list[int]] = {}
+        for card in detect():
+            if card.place is not None:
+                held[card.place] = [t.pid for t in self._look(card).tenants if t.here and t.memory_bytes]
+        return wrong_card(self._card, held, engine_pids)
 
     def _in_the_way(self, own_pids: Collection[int]) -> str | None:
         tenancy = self._look(self._card)

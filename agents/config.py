@@ -160,7 +160,7 @@ def _mapping_of(document: Document, wanted: str) -> dict[str, Any]:
 
 def _base_of(path: Path) -> Path:
     folder = Path(os.path.abspath(path)).parent
-    return next((f for f in (folder, *folder.parents) if (f / "contracts.py").is_file()), folder)
+    return next((f for f in (folder, *folder.parents) if (f / "run_night.py").is_file()), folder)
 
 
 def _absolute(text: str, base: Path) -> Path:

@@ -174,16 +174,16 @@ def _measure(python: str, card: Card, config: NightConfig | None) -> tuple[Measu
         what, fix = "the copy test does not run in a container yet", "name an interpreter of the host in engine.python"
         return None, [Problem(what=what, fix=fix, fatal=False)]
     try:
-        return copy_test(python, card, _with_card(card, config)), []
+        return copy_test(python, card, _with_card(card, config, installed(python).vllm)), []
     except CopyTestError as error:
         what, _, fix = str(error).partition(": ")
         return None, [Problem(what=what, fix=fix or "see docs/cards.md", fatal=False)]
 
 
-def _with_card(card: Card, config: NightConfig | None) -> dict[str, str]:
+def _with_card(card: Card, config: NightConfig | None, vllm: str | None) -> dict[str, str]:
     """The engine's variables, and those that show it the night's card alone."""
     env, flags = (config.engine.env, config.engine.flags) if config else ({}, {})
-    return env | card_environment(card, flags, env)
+    return env | card_environment(card, flags, env, vllm)
 
 
 def _found(

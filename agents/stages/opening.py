@@ -25,6 +25,7 @@ from agents.research.rank import order
 from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
 from cards.copy_test import CopyTestError, copy_test
+from cards.installed import installed
 from cards.sheet import CardSheet, SheetError, read_sheet, with_measured
 from cards.visible import card_environment
 from contracts import Card, Change, EngineSpec, Hypothesis, MeasuredSheet, Measurement, NightConfig
@@ -60,7 +61,7 @@ def measure_card(night: Night) -> None:
     began = time.monotonic()
     try:
         engine = night.config.engine
-        env = engine.env | card_environment(night.card, engine.flags, engine.env)
+        env = engine.env | card_environment(night.card, engine.flags, engine.env, installed(engine.python).vllm)
         measured = copy_test(engine.python, night.card, env)
     except CopyTestError as error:
         night.warn(str(error))

@@ -16,6 +16,7 @@ from agents.tuning.packages import need_package, package_folder
 from agents.tuning.patching import patched, syntax_problem
 from agents.tuning.placed import Placed, PlacementError
 from contracts import EngineSpec, Lever
+from engine.own_plugins import FILES
 from engine.placement import NOTHING, Placement
 
 Parts = Iterable[tuple[Lever, Placed]]
@@ -30,9 +31,16 @@ def place(spec: EngineSpec, folder: Path) -> Placement:
     if not parts:
         return NOTHING
     env = _environment(spec, parts)
-    trees = [_tree(name, spec.python, parts, folder / "trees" / name) for name in sorted(_distributions(parts))]
+    trees: list[str] = []
+    laid: list[str] = []  # Python files of theirs, which the watcher in the engine says that it imported
+    for name in sorted(_distributions(parts)):
+        tree, paths = _tree(name, spec.python, parts, folder / "trees" / name)
+        trees.append(str(tree))
+        laid += [str(tree / name / path) for path in paths if path.endswith(".py")]
     own = [path for _, part in parts for path in part.python_path]
-    return Placement(env=env, python_path=(*map(str, trees), *own))
+    if laid:
+        env[FILES] = os.pathsep.join(laid)
+    return Placement(env=env, python_path=(*trees, *own))
 
 
 def distributions(spec: EngineSpec) -> frozenset[str]:
@@ -67,7 +75,8 @@ def _distributions(parts: Parts) -> set[str]:
     return {name for _, part in parts for name in (*part.files, *part.patches)}
 
 
-def _tree(name: str, python: str, parts: Parts, folder: Path) -> Path:
+def _tree(name: str, python: str, parts: Parts, folder: Path) -> tuple[Path, list[str]]:
+    """The folder for PYTHONPATH, and which files of the distribution differ in it."""
     package = need_package(python, name)
     files = patched(package, _files(name, parts), [patch for _, part in parts for patch in part.patches.get(name, ())])
     wrong = syntax_problem(python, {f"{name}/{path}": content for path, content in files.items()})
@@ -79,7 +88,7 @@ def _tree(name: str, python: str, parts: Parts, folder: Path) -> Path:
         raise PlacementError(
             f"{python} finds {name} at {found} in spite of PYTHONPATH: install it as a wheel there, not editable"
         )
-    return tree
+    return tree, sorted(files)
 
 
 def _files(name: str, parts: Parts) -> Mapping[str, bytes]:

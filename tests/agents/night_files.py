@@ -31,7 +31,7 @@ workload:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout of the tests' own: relative paths in its files count from here."""
-    (tmp_path / "contracts.py").touch()
+    (tmp_path / "run_night.py").touch()
     (tmp_path / "nights").mkdir()
     return tmp_path
 
