@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from pydantic import JsonValue
 from scipy.special import stdtrit
 
 from accuracy_gate import band as bands
@@ -30,7 +31,7 @@ from accuracy_gate.collect import TokenSequence
 from accuracy_gate.drift_collect import DriftRun
 from accuracy_gate.drift_compare import DriftComparison, compare
 from accuracy_gate.drift_trends import Estimate, farther, largest, size, trends, worst_stretch
-from contracts import Frozen, GateResult, JsonValue
+from contracts import Frozen, GateResult
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 

@@ -30,11 +30,13 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from pydantic import JsonValue
+
 from accuracy_gate import band as bands
 from accuracy_gate.band import Band
 from accuracy_gate.collect import TokenRun
 from accuracy_gate.compare import Comparison, Divergence, PromptComparison, compare, max_abs, mean_abs, rms
-from contracts import Frozen, GateResult, JsonValue
+from contracts import Frozen, GateResult
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 

@@ -25,7 +25,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from contracts import Frozen, JsonValue
+from pydantic import JsonValue
+
+from contracts import Frozen
 
 MOST_NAMED = 12  # widths listed in words
 

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import get_args
 
 import httpx
+from pydantic import JsonValue
 from scipy.stats import binomtest
 
 from accuracy_gate.arithmetic.generate import DATA_VERSION, Split, problems
 from accuracy_gate.arithmetic.problem import Problem, final_number
 from accuracy_gate.arithmetic.training.documents import INSTRUCTION
-from contracts import EngineSpec, JsonValue, Limits
+from contracts import EngineSpec, Limits
 from engine.client import http_client
 from engine.running import EngineFailure, RunningEngine
 from engine.server import Engine

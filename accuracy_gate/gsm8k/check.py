@@ -31,13 +31,14 @@ from collections import Counter
 from typing import Literal
 
 import numpy as np
+from pydantic import JsonValue
 from scipy.stats import beta, binom, binomtest
 
 from accuracy_gate.gsm8k import paired, power
 from accuracy_gate.gsm8k.ask import Answers
 from accuracy_gate.gsm8k.paired import ALPHA_HARM, CONFIDENCE, MARGIN, Pairs
 from accuracy_gate.gsm8k.questions import QuestionSet
-from contracts import GateResult, JsonValue
+from contracts import GateResult
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 

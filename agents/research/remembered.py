@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from agents.research.regular_file import read_regular
 from agents.research.walk import python_files
-from contracts import JsonValue, content_hash
+from contracts import content_hash
 
 MOST_BYTES = 64 << 20  # of one entry; the findings of a whole vLLM tree have about 100 KB
 
