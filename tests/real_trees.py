@@ -105,9 +105,14 @@ def _url(wanted: Tree) -> str:
 
 
 def _index() -> str:
-    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    return (os.environ.get("PIP_INDEX_URL") or said or "https://pypi.org/simple").rstrip("/")
+    """What pip is configured for, else pip's own default."""
+    configured = _says("-m", "pip", "config", "get", "global.index-url")
+    default = _says("-c", "from pip._internal.models.index import PyPI; print(PyPI.simple_url)")
+    return (os.environ.get("PIP_INDEX_URL") or configured or default).rstrip("/")
+
+
+def _says(*arguments: str) -> str:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _unpack_wheel(archive: Path, out: Path, package: str) -> None:

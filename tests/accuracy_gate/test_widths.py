@@ -3,7 +3,7 @@
 import pytest
 
 from accuracy_gate.widths import Edge, edges, plan, rows_per_request, wanted
-from contracts import JsonValue
+from pydantic import JsonValue
 
 # As engine/realised.py reads it back from a GPU engine.
 GPU: dict[str, JsonValue] = {

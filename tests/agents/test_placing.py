@@ -18,10 +18,12 @@ from agents.tuning.placed import Placed, PlacementError, write_whole
 from agents.tuning.placing import distributions, place
 from contracts import EngineSpec, FailureKind, Frozen, Lever, Limits
 from engine.command import environment
+from engine.own_plugins import FILES
 from engine.placement import NOTHING
 from tests.agents.free_card import FREE
 from tests.agents.test_source_patch import ADDED, FLOOR, LIMIT
-from tests.agents.toy_package import FILES, Toy, install
+from tests.agents.toy_package import FILES as TOY_FILES
+from tests.agents.toy_package import Toy, install
 from tests.standin import standin_spec
 
 TABLE = '{"M_LEQ_64": {"BLOCK_M": 16}}\n'
@@ -55,7 +57,8 @@ def test_nothing_to_lay_over_is_nothing(tmp_path: Path) -> None:
 def test_a_launch_finds_the_patched_package_first(toy: Toy, tmp_path: Path) -> None:
     patched = spec(toy, source_patch={"toy/limit": LIMIT, "toy/more": ADDED})
     placement = place(patched, tmp_path / "overlay")
-    assert placement.env == {}
+    tree = tmp_path / "overlay/trees/toy/toy"
+    assert placement.env == {FILES: f"{tree}/limits.py:{tree}/more.py"}  # the watcher says which were imported
     assert toy.says("toy.LIMIT", placement.python_path) == "8"
     env = environment(patched, tmp_path / "cache", {}, (Path("/shim"),), placement)
     assert env["PYTHONPATH"].startswith(f"{tmp_path}/overlay/trees/toy:/shim:")
@@ -65,7 +68,7 @@ def test_a_table_and_a_patch_to_one_distribution_meet_in_one_tree(
     toy: Toy, tmp_path: Path, stand_in: Callable[[Lever, Placed], None]
 ) -> None:
     """The files first, then the patches on top of them."""
-    limits = FILES["limits.py"].replace("LIMIT = 4", "LIMIT = 8")
+    limits = TOY_FILES["limits.py"].replace("LIMIT = 4", "LIMIT = 8")
     stand_in(
         Lever.AITER_JSON,
         Placed(
@@ -74,7 +77,7 @@ def test_a_table_and_a_patch_to_one_distribution_meet_in_one_tree(
     )
     both = spec(toy, aiter_json={"row": 1}, source_patch={"toy/floor": FLOOR})
     placement = place(both, tmp_path / "overlay")
-    assert len(placement.python_path) == 1 and placement.env == {"ROWS": "1"}
+    assert len(placement.python_path) == 1 and placement.env["ROWS"] == "1"
     assert (
         toy.says('toy.limits.both(), toy.ops.tiles.TILES["M_LEQ_64"]', placement.python_path)
         == "(8, 2) {'BLOCK_M': 16}"
