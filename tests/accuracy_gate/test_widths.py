@@ -1,9 +1,9 @@
 """Widths at which an engine starts to run something else."""
 
 import pytest
+from pydantic import JsonValue
 
 from accuracy_gate.widths import Edge, edges, plan, rows_per_request, wanted
-from pydantic import JsonValue
 
 # As engine/realised.py reads it back from a GPU engine.
 GPU: dict[str, JsonValue] = {
