@@ -25,6 +25,7 @@ CONTAINER = Container(image=IMAGE, python=PYTHON, devices=(), groups=())
 class Docker:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.daemon: subprocess.Popen[str] | None = None
         self.environment = {
             "DOCKER_HOST": f"unix://{folder}/docker.sock",
             "PATH": f"{folder}/bin:{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
@@ -54,6 +55,7 @@ def docker(folder: Path, names: tuple[str, ...] = ("docker",)) -> Iterator[Docke
     process = subprocess.Popen(
         [sys.executable, str(STAND_IN), "daemon"], env=os.environ | found.environment, stdout=subprocess.PIPE, text=True
     )
+    found.daemon = process
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     try:

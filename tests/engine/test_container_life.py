@@ -134,6 +134,18 @@ def test_a_client_that_was_killed_takes_its_container_along(start: Start, runtim
     assert not psutil.pid_exists(record.pid)
 
 
+def test_a_daemon_that_died_leaves_no_engine_behind(start: Start, runtime: Docker) -> None:
+    """Nobody answers `docker stop` any more: the processes are ended by pid and start time, as on the host."""
+    engine = start({"STANDIN_CHILD": "1"}, IMPATIENT)
+    engine.wait_ready()
+    inside = [psutil.Process(engine.record.pid), *psutil.Process(engine.record.pid).children(recursive=True)]
+    assert runtime.daemon is not None and len(inside) == 3
+    runtime.daemon.kill()
+    fails(lambda: [engine.check() for _ in range(100)])
+    engine.stop()
+    assert not any(alive(process) for process in inside)
+
+
 def test_an_image_that_is_not_here(tmp_path: Path, runtime: Docker) -> None:
     spec = boxed().model_copy(update={"container": CONTAINER.model_copy(update={"image": "absent:1"})})
     kind, reason = fails(lambda: Engine.start(spec, "L1", tmp_path, LIMITS))
