@@ -77,6 +77,12 @@ def descendants(root: int) -> dict[int, int]:
     return below
 
 
+def same(pid: int, ticks: int) -> bool:
+    """The process that had this pid at this start time lives."""
+    found = status(pid)
+    return bool(found and found[0] not in "ZX" and found[2] == ticks)
+
+
 def send(pid: int, ticks: int, number: int) -> None:
     """Signals the process that had this pid at this start time, never a later one with the same pid."""
     with contextlib.suppress(OSError):
@@ -117,6 +123,7 @@ class Keeper:
         self.cidfile: str | None = job.get("cidfile")
         self.container: str | None = None  # its id, once it is known
         self.first: tuple[int, int] | None = None  # (pid, start ticks) of the container's first process
+        self.inside: dict[int, int] = {}  # what was seen in the container
         self.problem: str | None = None
         self.misses = 0
 
@@ -134,11 +141,12 @@ class Keeper:
         return True
 
     def tree(self) -> dict[int, int]:
-        """pid -> start ticks of all that is to be ended: our descendants, and the container's."""
-        below = descendants(os.getpid())
-        if self.first and (found := status(self.first[0])) and found[0] not in "ZX" and found[2] == self.first[1]:
-            below |= {self.first[0]: self.first[1]} | descendants(self.first[0])
-        return below
+        """pid -> start ticks of all that is to be ended: our descendants, and the container's. What was seen in it
+        counts while it lives: without a PID namespace of its own (--pid=host) it may outlive the first process."""
+        if self.first and same(*self.first):
+            self.inside |= dict([self.first]) | descendants(self.first[0])
+        self.inside = {pid: ticks for pid, ticks in self.inside.items() if same(pid, ticks)}
+        return descendants(os.getpid()) | self.inside
 
     def look(self) -> bool:
         """Learns the container's id and its first process; True once both are known. Sets `problem` where that process
@@ -192,6 +200,7 @@ class Keeper:
 
     def end(self) -> dict[str, Any]:
         """Asks the engine to stop, its left-over children once it is gone, and kills what outlives the grace."""
+        self.tree()  # what is in the container, before anything of it ends
         killed = self.end_container() if self.cidfile else False
         begun = time.monotonic()
         tree = self.tree()
