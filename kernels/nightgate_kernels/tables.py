@@ -4,7 +4,8 @@ NIGHTGATE_KERNEL_TABLES names a JSON file, {"<kernel>": {"<row>": {...}, "dispat
 row of that name, all else stays. It is read once, when the first kernel is imported. A kernel, a row or a key that is
 not known here is refused with one line: a table that is silently ignored would be measured as if it had been used.
 
-The first time a row is resolved in a process, one line goes to standard error, for whoever has to see that it was:
+With such a file, the first time that a row is resolved in a process one line goes to standard error, for whoever has to
+see that it was ("built in" for a row that the file does not change):
 
     nightgate_kernels: table row w4a16_linear 8 -> {"N": 16, "ROWS": 8, "WORDS": 64} (from /path/kernel_tables.json)
 
@@ -117,6 +118,8 @@ def dispatched(kernel: str) -> bool:
 @functools.cache
 def _say(kernel: str, row: str) -> None:
     told, path = _told()
+    if not path:
+        return
     where = f"from {path}" if row in told.get(kernel, {}) else "built in"
     value = json.dumps(rows_of(kernel)[row], sort_keys=True)
     print(f"nightgate_kernels: table row {kernel} {row} -> {value} ({where})", file=sys.stderr, flush=True)

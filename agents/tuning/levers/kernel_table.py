@@ -8,9 +8,10 @@ which NIGHTGATE_KERNEL_TABLES names; the kernels' folder goes on the engine's pa
 plugin loader looks for. All other rows are the built-in ones.
 
 Evidence: the engine's process writes, once a row, when a launch resolves it,
-"nightgate_kernels: table row KERNEL ROW -> {...} (from PATH)", or "(built in)"; and at its start, with dispatch,
-"nightgate_kernels: add_rms_norm serves vllm.ir.ops.fused_add_rms_norm, before vLLM's own". A row of a kernel that does
-not serve is never resolved, so its change is seen to do nothing. Nothing here has been run inside an engine on a card.
+"nightgate_kernels: table row KERNEL ROW -> {...} (from PATH)", and nothing without a table; at its start, with
+dispatch, "nightgate_kernels: add_rms_norm serves vllm.ir.ops.fused_add_rms_norm, before vLLM's own". A row of a kernel
+that does not serve is never resolved, so its change is seen to do nothing. Nothing here has been run inside an engine
+on a card.
 """
 
 from __future__ import annotations
