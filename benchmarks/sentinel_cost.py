@@ -6,7 +6,16 @@ The card's row reads files in the kernel's format on this machine's disk: it sho
 adds when it answers (gpu_metrics asks the card's firmware) is not in it; no AMD card was at hand. A GPU of this
 machine, where it has one, gets a row of its own.
 
-RESULT
+On 2026-11-30, a 2-core x86 virtual machine (AMD EPYC, Python 3.11.7) with other work on it:
+
+| what is watched | of one core | looks | CPU a look |
+| --- | --- | --- | --- |
+| 8 x MI300X by files, 1508 processes | 0.48% | 59 in 30 s | 2.55 ms |
+| 8 x MI300X by files, 1508 processes, five times as often | 0.62% | 81 in 30 s | 2.31 ms |
+| this machine's CPU (2 cores) | 0.10% | 60 in 30 s | 0.48 ms |
+
+The second row is the sentinel's own limit at work: 300 looks were asked for, 81 were taken. What did not do: reading
+every DRM client's file at each look, which took 4.5 ms a look and 0.80 % of a core at the usual pace.
 """
 
 from __future__ import annotations
