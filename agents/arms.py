@@ -56,18 +56,35 @@ class Arms:
         launch_pair: int,
         meanwhile: Callable[[], object] | None = None,
     ) -> dict[Arm, Engine]:
-        """The engines asked for, up and ours; those already up with the same spec are used as they are, others are
-        started together. `meanwhile` is work that needs no card, done while they start; what it raises is raised.
-        Raises ArmFailure; what was started beside a failed one stays up. Raises CardBusy before anything is started."""
+        """The engines asked for, up and ours; those already up with the same spec are used as they are. Others are
+        started together on a CPU, and one after the other on a GPU: there vLLM takes the card's free memory before and
+        after a trial step for its own use, and counts what a neighbour takes in that moment (two at once on one H200:
+        the second found "No available memory for the cache blocks" in one of three pairs; vLLM 0.26, 2026-11-30).
+        `meanwhile` is work that needs no card, done while the first start; what it raises is raised. Raises ArmFailure;
+        what was started beside a failed one stays up. Raises CardBusy before anything is started."""
         missing = [arm for arm, spec in wanted.items() if not self.is_up(arm, spec)]
         if missing:
             self.down(*missing)
             self._guard.before_launch(self.pids())
+        alone = self._card is not None and self._card.kind != "cpu"
+        for together in [[arm] for arm in missing] if alone else [missing]:
+            self._bring_up({arm: wanted[arm] for arm in together}, experiment_id, launch_pair, meanwhile)
+            meanwhile = None
+        return {arm: self._up[arm] for arm in wanted}
+
+    def _bring_up(
+        self,
+        wanted: dict[Arm, EngineSpec],
+        experiment_id: str | None,
+        launch_pair: int,
+        meanwhile: Callable[[], object] | None,
+    ) -> None:
+        """These at the same time, until all are ready or have failed. Raises ArmFailure for the first that failed."""
         waiting: dict[Arm, tuple[Engine, float]] = {}
         failed: ArmFailure | None = None
-        for arm in missing:
+        for arm, spec in wanted.items():
             try:
-                waiting[arm] = (self._start(arm, wanted[arm], experiment_id, launch_pair), time.monotonic())
+                waiting[arm] = (self._start(arm, spec, experiment_id, launch_pair), time.monotonic())
             except EngineFailure as cause:
                 failed = failed or ArmFailure(arm, cause)
         if meanwhile is not None and waiting:
@@ -85,7 +102,6 @@ class Arms:
             self._emit("launch_ready", LaunchReady(launch=record, experiment_id=experiment_id))
         if failed:
             raise failed
-        return {arm: self._up[arm] for arm in wanted}
 
     def _start(self, arm: Arm, spec: EngineSpec, experiment_id: str | None, launch_pair: int) -> Engine:
         launch_id = f"L{next(self._count):03d}"

@@ -16,6 +16,9 @@ from judge.void import VOID_REPEATS, card_void_reasons, pair_void_reasons, run_v
 from ledger.schema import Measured
 
 Purpose = Literal["aa", "experiment", "confirm", "stock"]
+# The run number of a burst, so that it has prompts of its own: with those of run 0, a third of that run's prompt tokens
+# came from the prefix cache in arm B alone, and the pair was void (H200, 2026-11-30).
+BURST = -1
 
 
 def prompt_seed(night: Night, purpose: Purpose, experiment_id: str | None, launch_pair: int, run: int) -> int:
@@ -131,7 +134,7 @@ def burst(night: Night, spec: EngineSpec, experiment_id: str, arm: Arm = "B") ->
     warm-up, the same ones in both arms. It is not recorded as a measurement. Raises ArmFailure."""
     workload = night.config.workload
     short = workload.model_copy(update={"requests": burst_size(workload), "warmup_requests": 0})
-    return _Plan(night, {arm: spec}, 0, "experiment", experiment_id).run_once(arm, 0, 0, short)
+    return _Plan(night, {arm: spec}, 0, "experiment", experiment_id).run_once(arm, BURST, 0, short)
 
 
 def burst_size(workload: Workload) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -75,6 +76,22 @@ def test_a_launch_that_fails_is_a_stop_too(arms: Arms, guard: Recording) -> None
     with pytest.raises(ArmFailure):
         arms.up({"B": standin_spec({"STANDIN_OOM": "torch"})}, None, 0)
     assert guard.asked == [frozenset(), "all down"]
+
+
+@pytest.mark.parametrize(("kind", "order"), [("cpu", "start start ready ready"), ("nvidia", "start ready start ready")])
+def test_twins_start_together_but_on_a_gpu_one_after_the_other(
+    tmp_path: Path, guard: Recording, kind: Literal["cpu", "nvidia"], order: str
+) -> None:
+    """Two engines that ask a GPU for its free memory at the same time count each other's; the stand-in asks nothing."""
+    seen: list[str] = []
+    words = {"launch_started": "start", "launch_ready": "ready"}
+    card = CPU.model_copy(update={"kind": kind})
+    arms = Arms(tmp_path, LIMITS, None, lambda name, _: seen.append(words.get(name, "")), guard, card)
+    try:
+        arms.up({"A": standin_spec(), "B": standin_spec(max_num_seqs=8)}, None, 0)
+        assert " ".join(seen) == order
+    finally:
+        arms.down()
 
 
 def test_nothing_is_started_on_a_busy_card(arms: Arms, guard: Recording, tmp_path: Path) -> None:

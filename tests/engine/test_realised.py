@@ -112,3 +112,15 @@ def test_cache_config_labels() -> None:
 @pytest.mark.parametrize("log", ["", "Initializing a V1 LLM engine (v1) with config: dtype=", "with config: a=(b=[c"])
 def test_a_strange_log_is_no_error(log: str) -> None:
     assert isinstance(realise(spec(), log, {"models": {"data": []}, "info": {}}), dict)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "runs", "told"),
+    [
+        ("triton", "TritonExperts", False),  # vLLM 0.26 on an H200, 2026-11-30: it logs the class
+        ("flashinfer_cutlass", "FlashInferCutlassExperts", False),
+        ("triton", "FlashInferExperts", True),
+    ],
+)
+def test_experts_are_named_by_their_class(wanted: str, runs: str, told: bool) -> None:
+    assert bool(mismatches(spec({"moe-backend": wanted}), {"moe_backend": runs})) is told
