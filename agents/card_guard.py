@@ -7,7 +7,7 @@ ends. Nobody's process is ever ended here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from agents.command import Problem
 from cards.detect import detect
@@ -46,10 +46,11 @@ class CardGuard:
         check: Callable[[], None],
         left: Callable[[], float],
         look: Callable[[Card], Tenancy] = tenants,
+        see: Callable[[], Sequence[Card]] = detect,
     ) -> None:
         """`check` raises when the night is interrupted; `left` gives the seconds that the night still has."""
         self._card, self._rule, self._stop_s = card, rule, stop_s
-        self._warn, self._check, self._left, self._look = warn, check, left, look
+        self._warn, self._check, self._left, self._look, self._see = warn, check, left, look, see
         self._idle_bytes: int | None = None  # of the card's memory, in use before the first launch
 
     def before_launch(self, own_pids: Collection[int]) -> None:
@@ -99,7 +100,7 @@ class CardGuard:
         if self._card.kind == "cpu" or self._card.place is None:
             return None
         held: dict[str, list[int]] = {}
-        for card in detect():
+        for card in self._see():
             if card.place is not None:
                 held[card.place] = [t.pid for t in self._look(card).tenants if t.here and t.memory_bytes]
         return wrong_card(self._card, held, engine_pids)

@@ -79,8 +79,10 @@ def _timeouts(above: list[Ancestor]) -> Iterator[tuple[str, float]]:
     for process in above:
         if process.name != "timeout":
             continue
+        takes_value = False  # "timeout -k 10 300 COMMAND": the 10 is -k's
         for word in process.command[1:]:
-            match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", word)
+            skip, takes_value = takes_value, word in ("-k", "--kill-after", "-s", "--signal")
+            match = None if skip else re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", word)
             if match:
                 yield (
                     f"`timeout {word}` (pid {process.pid}) above this shell",

@@ -74,6 +74,13 @@ def patch_words(value: JsonValue) -> str:
     return f"{first}{f' and {len(files) - 1} more' if files[1:] else ''} +{added}/-{removed}"
 
 
+def rows_words(value: JsonValue) -> str:
+    """A table's row or rows as one line of JSON, and a table of several rows by their names: "6 rows: 16, 32, ..."."""
+    if isinstance(value, dict) and len(value) > 1 and all(isinstance(row, dict) for row in value.values()):
+        return f"{len(value)} rows: {', '.join(sorted(value, key=lambda name: (len(name), name)))}"
+    return json.dumps(value)
+
+
 class Change(Frozen):
     """One lever, one key, before and after. None means: not set, the engine's own default."""
 
@@ -90,7 +97,7 @@ class Change(Frozen):
         def show(value: JsonValue) -> str:
             if self.lever is Lever.SOURCE_PATCH:
                 return patch_words(value)
-            return "default" if value is None else json.dumps(value) if not isinstance(value, str) else value
+            return "default" if value is None else rows_words(value) if not isinstance(value, str) else value
 
         return f"{self.lever}: {self.key}: {show(self.before)} -> {show(self.after)}"
 

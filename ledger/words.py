@@ -6,7 +6,7 @@ import json
 import re
 from datetime import UTC, datetime
 
-from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, VerdictWord, patch_words
+from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, VerdictWord, patch_words, rows_words
 from ledger.clock import seconds_between
 from ledger.view import NightView, Try
 
@@ -107,6 +107,8 @@ def change_words(change: Change) -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return rows_words(value)
     return "default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agents import card_guard
 from agents.card_guard import CardBusy, CardGuard
-from cards.tenancy import Tenancy, tenants
+from cards.tenancy import Tenancy, Tenant, tenants
 from contracts import Card, CardRule
 from tests.cards.tenants import GIB, MIB, computing, mi50, process, used
 
@@ -181,3 +181,26 @@ def test_a_cpu_is_never_looked_at() -> None:
     watched = CardGuard(CPU, CardRule(), 30, print, lambda: None, lambda: 0.0, look=look)
     watched.before_launch(())
     watched.after_stop()
+
+
+# --- the engine is on the night's card ---
+
+
+def test_an_engine_on_another_card_is_told_with_both(tmp_path: Path) -> None:
+    """Two cards; the stand-in look says whose memory each process holds."""
+    given = mi50(tmp_path)
+    other = given.model_copy(update={"pci_address": "0000:26:00.0", "node": 2})
+    held = {
+        given.place: Tenancy(),
+        other.place: Tenancy(tenants=(Tenant(pid=70, name="v", memory_bytes=GIB, use="compute"),)),
+    }
+    two = CardGuard(
+        given, REFUSE, 30, print, lambda: None, lambda: 0.0, lambda c: held[c.place], lambda: (given, other)
+    )
+    wrong = two.wrong_card([70, 71])
+    assert wrong is not None and "was given 0000:03:00.0" in wrong and "runs on 0000:26:00.0" in wrong
+    assert two.wrong_card([80]) is None  # nobody can say: it holds no memory of either yet
+    swapped = CardGuard(
+        other, REFUSE, 30, print, lambda: None, lambda: 0.0, lambda c: held[c.place], lambda: (given, other)
+    )
+    assert swapped.wrong_card([70, 71]) is None
