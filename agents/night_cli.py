@@ -36,7 +36,7 @@ def report_command(folder: Path, as_json: bool) -> int:
             print_json(summary(view))
             return DONE
         write_report(view, night)
-        print((night / "report.md").read_text(), flush=True)
+        print((night / "report.md").read_text(encoding="utf-8", errors="replace"), flush=True)
         return DONE
 
     return guarded_command(work)

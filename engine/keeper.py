@@ -41,7 +41,7 @@ MISSES = 20  # looks at 0.1 s for a process that its runtime says is there
 def status(pid: int) -> tuple[str, int, int] | None:
     """(state, parent, start time in clock ticks since boot) of a process, or None when it is gone. proc(5)."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return fields[0], int(fields[1]), int(fields[19])
@@ -50,7 +50,7 @@ def status(pid: int) -> tuple[str, int, int] | None:
 def name(pid: int) -> str:
     """A process's short name; vLLM's say what they are: VLLM::EngineCore, VLLM::Worker."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     return "?"
 
 
@@ -99,7 +99,7 @@ def mapped_segments(pids: Iterable[int | str]) -> set[str]:
     found: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
                 path = line.partition(SHARED_MEMORY)[2]
                 if path and not path.endswith(" (deleted)"):
                     found.add(SHARED_MEMORY + path)
