@@ -8,7 +8,7 @@ import sys
 
 from engine import keeper
 
-# A name may be any 15 bytes. A longer one is cut there, in the middle of a letter if need be; a bracket is no end of it.
+# A name is any 15 bytes. A longer one is cut there, in the middle of a letter if need be; a bracket is no end of it.
 NAMES = ("调优一整夜的进程".encode()[:14], b"a) R 1 (b", b"\xff\xfe")
 
 
