@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agents.tuning.probes import judge_path, probe_for
+from agents.tuning.probes import ArmSeen, judge_path, probe_for
 from contracts import Change, EngineSpec, Lever
 from engine.own_plugins import ATTENTION, CLASS, PRIORITY
 from engine.server import Engine
@@ -68,7 +68,7 @@ def test_an_order_that_changes_nothing_says_so_and_is_no_evidence() -> None:
     assert answer["path"].endswith("triton_attn.TritonAttentionBackend")
     assert "changes nothing here, TRITON_ATTN is the first valid one either way" in log
     change = Change(lever=Lever.ENVIRONMENT, key=PRIORITY, after="TRITON_ATTN")
-    assert judge_path(change, probe_for(change, KNOBS), "INFO started", log).outcome == "absent"
+    assert judge_path(change, probe_for(change, KNOBS), ArmSeen("INFO started"), ArmSeen(log)).outcome == "absent"
 
 
 @pytest.mark.real_engine
@@ -135,6 +135,6 @@ def test_a_registered_class_is_what_every_layer_takes(real: Engine, tmp_path: Pa
     assert "OWN ATTENTION: a layer is made" in log
     assert ours == theirs
     change = Change(lever=Lever.ENVIRONMENT, key=CLASS, after=value)
-    evidence = judge_path(change, probe_for(change, KNOBS), real.log_since(0), log)
+    evidence = judge_path(change, probe_for(change, KNOBS), ArmSeen(real.log_since(0)), ArmSeen(log))
     assert evidence.outcome == "proven", evidence.reason
     assert "layers take own_attention.OwnAttention for CPU_ATTN" in str(evidence.seen_in_b)
