@@ -23,6 +23,7 @@ import ctypes
 import json
 import math
 import os
+import re
 import select
 import signal
 import subprocess
@@ -36,21 +37,24 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 UNKILLABLE_S = 30.0  # after SIGKILL; only a process stuck in a driver outlives it
 SHARED_MEMORY = "/dev/shm/"
 MISSES = 20  # looks at 0.1 s for a process that its runtime says is there
+PROC = "/proc"
 
 
 def status(pid: int) -> tuple[str, int, int] | None:
-    """(state, parent, start time in clock ticks since boot) of a process, or None when it is gone. proc(5)."""
+    """(state, parent, start time in clock ticks since boot) of a process, or None when it is gone. proc(5).
+
+    A name is any 15 bytes: one of Chinese characters, cut there by the kernel, is no text in UTF-8."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+        fields = Path(f"{PROC}/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[1]), int(fields[19])
+    except (OSError, ValueError, IndexError):
         return None
-    return fields[0], int(fields[1]), int(fields[19])
 
 
 def name(pid: int) -> str:
     """A process's short name; vLLM's say what they are: VLLM::EngineCore, VLLM::Worker."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        return Path(f"{PROC}/{pid}/comm").read_text(errors="replace").strip()
     return "?"
 
 
@@ -64,7 +68,7 @@ def started(pid: int) -> float:
 def descendants(root: int) -> dict[int, int]:
     """pid -> start ticks of every living process below `root`."""
     children: dict[int, list[tuple[int, int]]] = {}
-    for entry in os.listdir("/proc"):
+    for entry in os.listdir(PROC):
         if entry.isdigit() and (found := status(int(entry))) and found[0] not in "ZX":
             children.setdefault(found[1], []).append((int(entry), found[2]))
     below: dict[int, int] = {}
@@ -99,7 +103,7 @@ def mapped_segments(pids: Iterable[int | str]) -> set[str]:
     found: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+            for line in os.fsdecode(Path(f"{PROC}/{pid}/maps").read_bytes()).splitlines():
                 path = line.partition(SHARED_MEMORY)[2]
                 if path and not path.endswith(" (deleted)"):
                     found.add(SHARED_MEMORY + path)
@@ -153,10 +157,10 @@ class Keeper:
         is not to be seen from here: then nothing of it could be checked, and another process might have its number."""
         if self.cidfile and not self.container:
             with contextlib.suppress(OSError):
-                self.container = Path(self.cidfile).read_text().strip() or None
+                self.container = Path(self.cidfile).read_text(errors="replace").strip() or None
         if self.container and not self.first:
             answer = self.ask("inspect", "-f", "{{.State.Pid}}", self.container)
-            if answer is not None and answer.isdigit() and int(answer) > 0:
+            if answer is not None and re.fullmatch(r"[1-9]\d{0,8}", answer, re.ASCII):
                 found, ours = status(int(answer)), status(self.pid)
                 self.misses += 1
                 if found and (ours is None or found[2] >= ours[2]):
@@ -172,7 +176,7 @@ class Keeper:
         """What the runtime answers; None when it refuses or does not answer in time."""
         try:
             done = subprocess.run([self.client, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                  timeout=wait_s)  # fmt: skip
+                                  errors="replace", timeout=wait_s)  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None

@@ -1,5 +1,6 @@
 """Ending what outlived loop and keeper: by pid and start time, and nothing else."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import psutil
 import pytest
 
 from contracts import LaunchRecord
+from engine import keeper
 from engine.orphans import alive, end_orphans, remains, wait_gone
 
 # A leader with one child in its session; both ignore SIGTERM.
@@ -71,3 +73,25 @@ def test_what_the_leader_left_behind_is_found_by_its_session(leader: psutil.Proc
 def test_a_record_of_nothing_ends_nothing() -> None:
     assert end_orphans([record(2**22 - 1, 1.0)], grace_s=0.1) == ()
     assert end_orphans([]) == ()
+
+
+def test_processes_whose_names_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel cuts a name after 15 bytes, in the middle of a Chinese character too. Such a process anywhere on the
+    machine must not end the keeper: its engine would be left behind. Written down as a folder: a real one would stop
+    every keeper on this machine that reads names as text."""
+    cut = "模型-模型模".encode()[:15]
+    with pytest.raises(UnicodeDecodeError):
+        cut.decode()
+    for pid, parent in ((50, 1), (51, 50), (52, 51)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / f"{pid}/stat").write_bytes(b"%d (" % pid + cut + b") S %d" % parent + b" 0" * 17 + b" 77 0\n")
+        (tmp_path / f"{pid}/comm").write_bytes(cut + b"\n")
+        (tmp_path / f"{pid}/maps").write_bytes(b"7f00-7f01 rw-s 0 00:19 5   /dev/shm/" + cut + b"\n")
+    (tmp_path / "60").mkdir()
+    (tmp_path / "60/stat").write_bytes(b"")  # it ended between two looks
+    monkeypatch.setattr(keeper, "PROC", str(tmp_path))
+    assert keeper.status(51) == ("S", 50, 77)
+    assert keeper.status(60) is None
+    assert keeper.descendants(50) == {51: 77, 52: 77}
+    assert keeper.name(51).startswith("模型-模型")
+    assert [os.fsencode(path) for path in keeper.mapped_segments([51])] == [b"/dev/shm/" + cut]
