@@ -27,12 +27,13 @@ from cards.cpu_state import CpuReader
 from cards.processes import Process, cpu_times, cpu_used
 from cards.state import HERE, CardState, read_state
 from cards.tenancy import Tenancy, Walk, tenants, walk
-from cards.window import MOST_NAMED, Sample, not_told, summary
+from cards.window import GAP, MOST_NAMED, Sample, not_told, summary
 from contracts import Card
 
 PERIOD_S = 0.5
 MOST_SHARE = 0.008  # of one core, for the looks at the card and the walks: under the 1 % that was promised
 WALK_SHARE = 0.002  # of one core, for the walks through every process' open files, which find who came since
+STOP_S = 10.0  # for the look that is under way; a card that has hung may hold it for good
 NAMED_CORES = 0.05  # somebody else on the CPU is named from so many cores' worth on
 
 
@@ -77,7 +78,9 @@ class Sentinel:
         if self._thread is None or self._ended.is_set():
             return
         self._ended.set()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=STOP_S)
+        if self._thread.is_alive():
+            self._error = f"the card did not answer for {STOP_S:.0f} s and more: nobody looked at it from then on"
         self._after = (time.monotonic(), cpu_times(self._root))
         self._own.update(self._own_pids())
 
@@ -111,11 +114,21 @@ class Sentinel:
         cost = self.cost()
         return {
             **found,
+            "card_gaps": int(str(found["card_gaps"])) + self._at_the_edges(),
             "card_not_told": list(not_told(found)),
             "foreign_cpu_named": named,
             "sentinel_cpu_share": None if cost is None else round(cost, 5),
             "sentinel_error": self._error,
         }
+
+    def _at_the_edges(self) -> int:
+        """Holes before the first look inside the window and after its last one; a window without a look is one."""
+        if len(self._window) < 2:
+            return 0
+        looks = [sample.at for sample in self.samples()]
+        edges = [self._window[0], *looks[:1]], [*looks[-1:], self._window[1]]
+        holes = [edge for edge in edges if edge[-1] - edge[0] > GAP * self._period_s]
+        return len(holes) if looks else int(self._window[1] - self._window[0] > GAP * self._period_s)
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 

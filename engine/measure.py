@@ -32,7 +32,7 @@ A sentinel (cards/sentinel.py) looks at the card twice a second. What it adds; N
 
 | condition                         | what it is                                                                     |
 | --------------------------------- | ------------------------------------------------------------------------------ |
-| card_samples, card_gaps           | looks inside the window; times that two were over 2.5 periods apart            |
+| card_samples, card_gaps           | looks inside the window; times of over 2.5 periods in it without one           |
 | card_sclk_mhz_*, card_mclk_mhz_*  | cores' and memory's clock: min, median, max. A CPU: its cores' mean frequency  |
 | card_sclk_mhz_loaded, card_loaded_samples | median clock while the card was at least half busy; how many looks     |
 | card_power_w_mean, _max, card_power_cap_w | watts                                                                  |
@@ -49,7 +49,7 @@ A sentinel (cards/sentinel.py) looks at the card twice a second. What it adds; N
 | card_not_told                     | which of these nobody told                                                     |
 | foreign_cpu_named                 | who else used the CPU from before the warm-up to the end: name, pid, cores     |
 | sentinel_cpu_share                | what the sentinel itself cost, of one core                                     |
-| sentinel_error                    | why a look failed, if one did                                                  |
+| sentinel_error                    | why a look failed, or that the card stopped answering                          |
 """
 
 from __future__ import annotations

@@ -278,3 +278,35 @@ def test_a_large_machine_is_looked_at_in_part(tmp_path: Path) -> None:
     cpu_files(tmp_path, [2_000_000] * 40)
     reader = CpuReader(tmp_path)
     assert [f.name for f in reader._cpus] == [f"cpu{i}" for i in range(0, 40, 3)]
+
+
+def test_a_card_that_stops_answering_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that never comes back: the night goes on, the hole counts, and why is said."""
+    monkeypatch.setattr("cards.sentinel.STOP_S", 0.1)
+    hung, free = threading.Event(), threading.Event()
+    sentinel = Sentinel(mi50(tmp_path), lambda: (), tmp_path, period_s=0.01)
+
+    def look() -> CardState:
+        if len(sentinel._samples) == 3:
+            hung.set()
+            free.wait(120)
+        return CardState()
+
+    sentinel._state = look
+    sentinel.window_start()
+    with watching(sentinel):
+        wait_for(hung.is_set, "the card never hung")
+        time.sleep(0.1)  # ten periods without a look
+        sentinel.window_end()
+    found = sentinel.conditions()
+    free.set()
+    assert found["card_samples"] == 3 and int(str(found["card_gaps"])) >= 1
+    assert str(found["sentinel_error"]).startswith("the card did not answer for")
+
+
+def test_holes_at_the_window_s_edges(tmp_path: Path) -> None:
+    sentinel = Sentinel(mi50(tmp_path), lambda: (), tmp_path, period_s=0.5)
+    for looks, holes in (([], 1), ([10.0, 10.5, 11.0, 11.5, 12.0], 0), ([10.0, 10.5], 1), ([12.0], 1), ([11.0], 0)):
+        sentinel._window = [10.0, 12.0]
+        sentinel._samples = [Sample(at, CardState(), Tenancy()) for at in looks]
+        assert sentinel.conditions()["card_gaps"] == holes, looks
