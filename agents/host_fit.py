@@ -18,7 +18,7 @@ from cards.code_objects import archs_in, rocblas_archs
 from cards.detect import HERE
 from cards.driver import HYGON_MODULES, Software, driver_problems, pci_cards
 from cards.installed import Installed
-from cards.kernel_files import read_line
+from cards.kernel_files import read_line, there
 from cards.time_limits import ends_early
 from cards.versions import Told, VersionsError, read_versions, told
 from contracts import Card, NightConfig
@@ -69,7 +69,7 @@ class Host:
 
     def wants_amd(self) -> bool:
         """There is an AMD or Hygon card on the bus, or a trace of their driver."""
-        driven = (self.root / "sys/class/kfd").exists() or (self.root / "dev/kfd").exists()
+        driven = there(self.root / "sys/class/kfd") or there(self.root / "dev/kfd")
         return driven or any(c.kind == "amd" for c in pci_cards(self.root))
 
 

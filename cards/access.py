@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from cards.kernel_files import read_line
+from cards.kernel_files import entries, read_line, there
 from contracts import Frozen
 
 HERE = Path("/")
@@ -99,7 +99,7 @@ def device_files(root: Path, may: May, look: Look = look_at) -> tuple[DeviceFile
     found = []
     for path in [root / "dev/kfd", root / "dev/mkfd", *_render_nodes(root)]:
         try:
-            facts = look(path) if path.exists() else None
+            facts = look(path) if there(path) else None
         except OSError:
             continue
         if facts is None:
@@ -113,7 +113,7 @@ def device_files(root: Path, may: May, look: Look = look_at) -> tuple[DeviceFile
 def _render_nodes(root: Path) -> list[Path]:
     """Those of AMD's and Hygon's cards; a node whose maker is not told counts (a container may hide sysfs)."""
     nodes = []
-    for path in sorted((root / "dev/dri").glob("renderD*")) if (root / "dev/dri").is_dir() else []:
+    for path in entries(root / "dev/dri", "renderD*"):
         vendor = read_line(root / "sys/class/drm" / path.name / "device/vendor")
         if vendor is None or vendor.lower() in ("0x1002", "0x1d94"):
             nodes.append(path)
@@ -122,13 +122,13 @@ def _render_nodes(root: Path) -> list[Path]:
 
 def container(root: Path) -> str | None:
     """The kind of container that we are in, by the files that each leaves; None: none that leaves any."""
-    if (root / ".dockerenv").exists():
+    if there(root / ".dockerenv"):
         return "docker"
-    if (root / "run/.containerenv").exists():
+    if there(root / "run/.containerenv"):
         return "podman"
-    if (root / ".singularity.d").exists():
+    if there(root / ".singularity.d"):
         return "apptainer"
-    return "kubernetes" if (root / "var/run/secrets/kubernetes.io").exists() else None
+    return "kubernetes" if there(root / "var/run/secrets/kubernetes.io") else None
 
 
 def access_problems(root: Path, who: Who, may: May, hygon: bool, look: Look = look_at) -> tuple[tuple[str, str], ...]:
@@ -146,7 +146,7 @@ def access_problems(root: Path, who: Who, may: May, hygon: bool, look: Look = lo
     if shut:
         names = ", ".join(f.path for f in shut)
         problems.append((f"{who.user} may not use {names}", _let_in(shut, who, inside, hygon)))
-    if hygon and inside and "/dev/kfd" in paths and not (root / "opt/hyhal").exists():
+    if hygon and inside and "/dev/kfd" in paths and not there(root / "opt/hyhal"):
         what = "this container has no /opt/hyhal, where Hygon's driver keeps libraries that torch loads"
         problems.append((what, "start it with -v /opt/hyhal:/opt/hyhal:ro"))
     return tuple(problems)

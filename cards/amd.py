@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cards.amd_sysfs import AMD, HYGON, NODES, driver_of, fallen, pci_device
-from cards.kernel_files import read_int, read_line, read_numbers
+from cards.kernel_files import entries, read_int, read_line, read_numbers
 from contracts import Card, Partition
 
 FRAME_BUFFER_HEAPS = (1, 2)  # HSA_MEM_HEAP_TYPE_FB_PUBLIC, _FB_PRIVATE in kfd_crat.h; 0 is system memory
@@ -154,5 +154,5 @@ def _partition(device: Path | None, facts: Facts, of: int) -> Partition | None:
 
 def _banked_memory(node: Path) -> int:
     """Bytes of the node's frame buffer banks; 0 where the kernel lists none."""
-    banks = (read_numbers(bank) for bank in sorted(node.glob("mem_banks/*/properties")))
+    banks = (read_numbers(bank) for bank in entries(node, "mem_banks/*/properties"))
     return sum(b.get("size_in_bytes", 0) for b in banks if b.get("heap_type") in FRAME_BUFFER_HEAPS)

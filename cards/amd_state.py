@@ -14,7 +14,7 @@ from pathlib import Path
 from cards import gpu_metrics
 from cards.amd import used_vram
 from cards.amd_sysfs import pci_device
-from cards.kernel_files import read_int, read_line
+from cards.kernel_files import entries, read_int, read_line
 from cards.state import CardState
 from contracts import Card
 
@@ -45,7 +45,7 @@ def read_amd(card: Card, root: Path) -> CardState:
 
 
 def _hwmon(device: Path) -> Path | None:
-    return next(iter(sorted(device.glob("hwmon/hwmon*"))), None)  # the driver registers one
+    return next(iter(entries(device, "hwmon/hwmon*")), None)  # the driver registers one
 
 
 def _metrics(device: Path) -> gpu_metrics.GpuMetrics | None:

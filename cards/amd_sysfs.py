@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cards.kernel_files import entries, real
+
 AMD, HYGON = 0x1002, 0x1D94  # PCI vendors; 0x1d94 is on Hygon's host bridges and Ethernet too
 NODES = "sys/class/kfd/kfd/topology/nodes"
 PCI = "sys/bus/pci/devices"
@@ -18,10 +20,10 @@ PCI = "sys/bus/pci/devices"
 def pci_device(root: Path, address: str, render_minor: int | None = None) -> Path | None:
     """The card's device folder in sysfs; None when the tree has none."""
     drm = root / "sys/class/drm"
-    for device in (root / PCI / address, *sorted(drm.glob("card[0-9]*/device"))):
-        if address and device.resolve().name == address and device.is_dir():
+    for device in (root / PCI / address, *entries(drm, "card[0-9]*/device")):
+        if address and real(device).name == address and os.path.isdir(device):
             return device
-    if render_minor and (device := drm / f"renderD{render_minor}" / "device").is_dir():
+    if render_minor and os.path.isdir(device := drm / f"renderD{render_minor}" / "device"):
         return device
     return None
 
@@ -29,11 +31,13 @@ def pci_device(root: Path, address: str, render_minor: int | None = None) -> Pat
 def fallen(root: Path, address: str) -> bool:
     """Has the card at this address gone? The bus no longer lists it, or its configuration space reads all ones, which
     is what a read of a device that does not answer gives. A tree without a list of PCI devices says nothing: False."""
-    if not (root / PCI).is_dir():
+    if not os.path.isdir(root / PCI):
         return False
     device = root / PCI / address
-    if not device.exists():
-        return True
+    try:
+        device.stat()
+    except OSError as error:  # what this user may not look at has not fallen
+        return isinstance(error, FileNotFoundError)
     try:
         with (device / "config").open("rb") as config:
             return config.read(4) == b"\xff\xff\xff\xff"

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from statistics import fmean
 
-from cards.kernel_files import read_int, read_line
+from cards.kernel_files import entries, read_int, read_line
 from cards.state import CardState
 
 CPUS = "sys/devices/system/cpu"
@@ -25,7 +25,7 @@ class CpuReader:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        folders = [f for f in (root / CPUS).glob("cpu[0-9]*") if f.name[3:].isdigit()]
+        folders = [f for f in entries(root / CPUS, "cpu[0-9]*") if f.name[3:].isdigit()]
         folders.sort(key=lambda f: int(f.name[3:]))
         step = max(1, -(-len(folders) // MOST_CPUS))
         self._cpus = folders[::step]
@@ -35,7 +35,7 @@ class CpuReader:
         self._counters = [path for path in counters if read_int(path) is not None]
         self._sensors = {
             name: folder / "temp1_input"
-            for folder in sorted((root / "sys/class/hwmon").glob("hwmon*"))
+            for folder in entries(root / "sys/class/hwmon", "hwmon*")
             if (name := read_line(folder / "name")) in SENSORS
         }
         self._throttles: dict[str, int] | None = None
@@ -56,7 +56,7 @@ class CpuReader:
             told = [khz / 1000 for clock in self._clocks if (khz := read_int(clock)) is not None]
         else:
             text = read_line(self._root / "proc/cpuinfo") or ""
-            told = [float(mhz) for mhz in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
+            told = [float(mhz) for mhz in re.findall(r"^cpu MHz\s*:\s*(\d+(?:\.\d+)?)\s*$", text, re.MULTILINE)]
         return fmean(told) if told else None
 
     def _throttling(self) -> tuple[bool | None, tuple[str, ...]]:

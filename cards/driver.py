@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from cards.kernel_files import read_line
+from cards.kernel_files import read_line, real, there
 from contracts import Frozen
 
 # PCI classes: display controllers, processing accelerators, and co-processors, as which some Hygon cards report.
@@ -70,7 +70,7 @@ class PciCard(Frozen):
 
 def read_software(root: Path, env: Mapping[str, str] = {}) -> Software:
     """`root` holds sys/, proc/ and opt/. ROCM_PATH of `env` is where ROCm is looked for first."""
-    module = next((name for name in reversed(AMD_MODULES) if (root / "sys/module" / name).is_dir()), None)
+    module = next((name for name in reversed(AMD_MODULES) if there(root / "sys/module" / name)), None)
     folder, rocm = _rocm(root, env)
     return Software(
         module=module,
@@ -95,7 +95,7 @@ def _rocm(root: Path, env: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def _dtk(root: Path) -> str | None:
     link = root / "opt/dtk"
-    named = re.search(r"dtk-(\d[\w.]*)", str(link.resolve().name)) if link.exists() else None
+    named = re.search(r"dtk-(\d[\w.]*)", real(link).name) if there(link) else None
     return named[1] if named else read_line(link / ".info/version")
 
 
@@ -131,7 +131,7 @@ def pci_cards(root: Path) -> tuple[PciCard, ...]:
                 maker=maker[0],
                 kind=maker[1],
                 device=read_line(place / "device") or "unknown",
-                driver=driver.resolve().name if driver.exists() else None,
+                driver=real(driver).name if there(driver) else None,
             )
         )
     return tuple(found)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cards.amd import board_address, detect_amd, gpu_nodes
 from cards.amd_sysfs import AMD, HYGON, NODES, PCI, driver_of, fallen, pci_device
-from cards.kernel_files import read_line
+from cards.kernel_files import entries, read_line, real, there
 from contracts import Card
 
 HERE = Path("/")
@@ -48,7 +48,7 @@ def card_problems(root: Path = HERE, dev_root: Path = HERE / "dev") -> tuple[tup
 
 def _bus(root: Path) -> Iterator[tuple[str, int, Path]]:
     """(address, vendor, folder) of every graphics card or accelerator on the PCI bus that answers."""
-    for device in sorted((root / PCI).glob("*")):
+    for device in entries(root / PCI, "*"):
         vendor = _hexadecimal(device / "vendor")
         kind = read_line(device / "class") or ""
         if vendor in (AMD, HYGON, NVIDIA) and kind.startswith(CARD_CLASSES) and not fallen(root, device.name):
@@ -73,7 +73,7 @@ def _without_driver(root: Path) -> Found:
 
 def _no_topology(root: Path, cards: tuple[Card, ...]) -> Found:
     """Cards are seen, but not how they compute."""
-    if (root / NODES).is_dir() or cards:
+    if there(root / NODES) or cards:
         return
     seen = [(a, v) for a, v, device in _bus(root) if v in (AMD, HYGON) and driver_of(device) not in (None, "vfio-pci")]
     seen = seen or _on_drm(root)
@@ -89,10 +89,10 @@ def _no_topology(root: Path, cards: tuple[Card, ...]) -> Found:
 
 def _on_drm(root: Path) -> list[tuple[str, int]]:
     found = {}
-    for device in sorted((root / "sys/class/drm").glob("card[0-9]*/device")):
+    for device in entries(root / "sys/class/drm", "card[0-9]*/device"):
         vendor = _hexadecimal(device / "vendor")
         if vendor in (AMD, HYGON):
-            found[device.resolve().name] = vendor
+            found[real(device).name] = vendor
     return sorted(found.items())
 
 
@@ -102,7 +102,7 @@ def _unreadable(root: Path, cards: tuple[Card, ...]) -> Found:
     if cards:
         return
     refused = []
-    for node in sorted((root / NODES).glob("[0-9]*")):
+    for node in entries(root / NODES, "[0-9]*"):
         for name in ("gpu_id", "properties"):
             if _error(node / name) in (errno.EPERM, errno.EACCES):
                 refused.append(node.name)
@@ -120,7 +120,7 @@ def _fallen(root: Path) -> Found:
     for number, facts in gpu_nodes(root):
         address = board_address(root, facts)
         if fallen(root, address):
-            listed = (root / PCI / address).exists()
+            listed = there(root / PCI / address)
             how = "its PCI registers read all ones" if listed else "the PCI bus no longer lists it"
             yield (
                 f"{address} has fallen off the bus: KFD still has it as node {number}, but {how}",
@@ -152,7 +152,7 @@ def _no_permission(dev_root: Path, cards: tuple[Card, ...]) -> Found:
     hygon = any(card.name.startswith("Hygon") or (card.driver or "").startswith("hy") for card in cards)
     for device in (dev_root / "kfd", *(dev_root / f"dri/renderD{c.render_minor}" for c in cards if c.render_minor)):
         shown = f"/dev/{device.relative_to(dev_root)}"
-        if not device.exists():
+        if not there(device):
             flags = HYGON_DEVICES if hygon else DEVICES
             yield f"{shown} is not there", f"in a container: start it with {flags}; on the host: reload the driver"
         elif not os.access(device, os.R_OK | os.W_OK):
@@ -177,7 +177,10 @@ def _unlike(cards: tuple[Card, ...]) -> Found:
 
 
 def _group(device: Path) -> str:
-    number = device.stat().st_gid
+    try:
+        number = device.stat().st_gid
+    except OSError:
+        return "render"
     try:
         return grp.getgrgid(number).gr_name
     except KeyError:

@@ -1,8 +1,31 @@
-"""Reads the small text files in which the Linux kernel describes a machine. A file that is not there is None."""
+"""Reads the small text files in which the Linux kernel describes a machine. A file that is not there is None.
+
+Nothing here raises. A card may go between two looks, a folder may be closed to this user (pathlib's exists() raises
+then) and a read may end in EIO: each means that the machine does not tell.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+
+def there(path: Path) -> bool:
+    """Whether this user can see the file or folder; false for a link to nothing or to itself."""
+    return os.path.exists(path)
+
+
+def entries(folder: Path, pattern: str) -> list[Path]:
+    """What fits the glob pattern below the folder, sorted; [] where the folder is not there, closed, or just went."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def real(path: Path) -> Path:
+    """Where links lead; of a link that leads to itself, the link."""
+    return Path(os.path.realpath(path))
 
 
 def read_line(path: Path) -> str | None:

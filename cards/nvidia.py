@@ -6,7 +6,7 @@ No library or no driver means no cards, and is no error.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from cards.state import CardState
@@ -134,7 +134,7 @@ def _board(nvml: Any, card: Card) -> Any:
 
 def _memory_heat(nvml: Any, board: Any) -> int | None:
     values = _ask(nvml, "nvmlDeviceGetFieldValues", board, [MEMORY_TEMPERATURE])
-    return int(values[0].value.uiVal) if values is not None and values[0].nvmlReturn == 0 else None
+    return int(values[0].value.uiVal) if values and values[0].nvmlReturn == 0 else None
 
 
 @contextmanager
@@ -150,16 +150,18 @@ def _nvml() -> Iterator[Any]:
     try:
         yield pynvml
     finally:
-        pynvml.nvmlShutdown()
+        with suppress(Exception):  # a driver that went meanwhile has nothing to end
+            pynvml.nvmlShutdown()
 
 
 def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """The answer, or None where this driver or card has none, and of no card (None as the first argument)."""
+    """The answer, or None where this driver or card has none, and of no card (None as the first argument). The library
+    fails in ways of its own besides NVMLError: a name that is no UTF-8, a function that this driver has not."""
     if nvml is None or (arguments and arguments[0] is None):
         return None
     try:
         return getattr(nvml, function)(*arguments)
-    except (nvml.NVMLError, AttributeError):
+    except Exception:
         return None
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cards.kernel_files import read_fields, read_line
+from cards.kernel_files import entries, read_fields, read_line, there
 
 KEEPERS = ("tmux", "tmux: server", "screen", "dtach", "abduco", "zellij", "mosh-server", "SCREEN")
 UNITS = {
@@ -70,7 +70,7 @@ def ends_early(
 def _batch(env: Mapping[str, str], now: float) -> Iterator[tuple[str, float]]:
     """Slurm tells each job when it will be ended (sbatch's output environment: SLURM_JOB_END_TIME, since 22.05)."""
     end = env.get("SLURM_JOB_END_TIME", "")
-    if end.isdigit():
+    if re.fullmatch(r"\d{1,18}", end, re.ASCII):
         yield f"Slurm (job {env.get('SLURM_JOB_ID', 'unknown')})", int(end) - now
 
 
@@ -98,7 +98,7 @@ def _service(root: Path) -> Iterator[tuple[str, float]]:
         if not unit.endswith((".service", ".scope")):
             continue
         for folder in ("run/systemd/transient", "run/systemd/system", "etc/systemd/system"):
-            for place in (root / folder / unit, *sorted((root / folder / f"{unit}.d").glob("*.conf"))):
+            for place in (root / folder / unit, *entries(root / folder / f"{unit}.d", "*.conf")):
                 found = re.search(r"^RuntimeMaxSec=(.+)$", read_line(place) or "", re.MULTILINE)
                 seconds = systemd_seconds(found[1]) if found else None
                 if seconds is not None:
@@ -119,7 +119,7 @@ def _logout(
     """Only said in a remote shell, and of what logind would end."""
     group = read_line(root / "proc/self/cgroup") or ""
     kept = any(p.name in KEEPERS for p in above) or "TMUX" in env or "STY" in env
-    if f"user@{uid}.service" in group and not (root / "var/lib/systemd/linger" / user).exists():
+    if f"user@{uid}.service" in group and not there(root / "var/lib/systemd/linger" / user):
         what = "systemd ends what your user manager started when you log out"
         yield what, f"loginctl enable-linger {user}"
     elif "/session-" in group and kills_at_logout(root, user):
@@ -137,7 +137,7 @@ def kills_at_logout(root: Path, user: str) -> bool:
     answer, excluded = False, ["root"]
     places = [root / "etc/systemd/logind.conf"]
     for folder in ("usr/lib/systemd", "run/systemd", "etc/systemd"):
-        places += sorted((root / folder / "logind.conf.d").glob("*.conf"))
+        places += entries(root / folder / "logind.conf.d", "*.conf")
     for place in places:
         for key, value in re.findall(r"^\s*(Kill\w+)\s*=\s*(.*)$", read_line(place) or "", re.MULTILINE):
             if key == "KillUserProcesses":

@@ -48,7 +48,7 @@ def _listed(cards: Sequence[Card], text: str | None, recount: bool = False) -> t
         return tuple(cards)
     found: list[Card] = []
     for entry in (part.strip() for part in text.split(",")):
-        if entry.isdigit():
+        if re.fullmatch(r"\d{1,9}", entry, re.ASCII):
             places = enumerate(cards)
             named = [c for i, c in places if (i if recount or c.index is None else c.index) == int(entry)]
         else:

@@ -21,6 +21,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from cards.ask_container import bind, user_options
+from cards.kernel_files import entries, real, there
 from contracts import Container, EngineSpec, Frozen
 from engine.own_plugins import FOLDERS as OWN_PLUGINS
 from engine.placement import Placement
@@ -125,16 +126,16 @@ def engine_mounts(
         *(Path(path) for path in of_env if Path(path).is_relative_to(night)),
     ]  # fmt: skip
     write = [*writable, *(Path(path) for path in named if Path(path).is_relative_to(night))]
-    found = [Mount(source=str(path), read_only=False) for path in write if path.exists()]
-    return found + [Mount(source=str(path)) for path in read if path.is_absolute() and path.exists()]
+    found = [Mount(source=str(path), read_only=False) for path in write if there(path)]
+    return found + [Mount(source=str(path)) for path in read if path.is_absolute() and there(path)]
 
 
 def _with_links(folder: Path) -> list[Path]:
     """A model's folder, and where its links lead: a snapshot in Hugging Face's cache holds nothing but links."""
     places = [folder]
-    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if entry.is_symlink() and not (real := entry.resolve().parent).is_relative_to(folder.resolve()):
-            places.append(real)
+    for entry in entries(folder, "*"):
+        if entry.is_symlink() and not (place := real(entry).parent).is_relative_to(real(folder)):
+            places.append(place)
     return list(dict.fromkeys(places))
 
 

@@ -9,9 +9,12 @@ or CDI device (Podman), by UUID. Checked against trees of files; never run besid
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from pathlib import Path
 
+from cards.kernel_files import entries, real, there
 from contracts import Card, Container
 from engine.container import Access, Mount
 
@@ -26,7 +29,7 @@ def access(
     single = card if card is not None and cards == 1 else None
     found = Access()
     if "auto" in container.devices and (card is None or card.kind != "cpu"):
-        maker = card.kind if card is not None else "amd" if (root / "dev/kfd").exists() else "nvidia"
+        maker = card.kind if card is not None else "amd" if there(root / "dev/kfd") else "nvidia"
         found = _amd(single, root) if maker == "amd" else _nvidia(container.runtime, single)
     devices = (*found.devices, *(device for device in container.devices if device != "auto"))
     groups = tuple(group for group in container.groups if group != "auto")
@@ -43,17 +46,19 @@ def owning_groups(devices: tuple[str, ...], root: Path) -> tuple[str, ...]:
     numbers: set[int] = set()
     for device in devices:
         path = root / device.split(":")[0].lstrip("/")
-        for file in [path, *path.glob("renderD*"), *path.glob("card*")]:
-            if file.exists() and not file.is_dir():
-                numbers.add(file.stat().st_gid)
+        for file in [path, *entries(path, "renderD*"), *entries(path, "card*")]:
+            with contextlib.suppress(OSError):  # a listed device may not be there: the runtime says so
+                facts = file.stat()
+                if not stat.S_ISDIR(facts.st_mode):
+                    numbers.add(facts.st_gid)
     return tuple(str(number) for number in sorted(numbers - {0}))
 
 
 def _amd(card: Card | None, root: Path) -> Access:
-    hygon = (root / "dev/mkfd").exists()
+    hygon = there(root / "dev/mkfd")
     devices = ["/dev/kfd", *(["/dev/mkfd"] if hygon else [])]
     nodes = _nodes(card, root, hygon) if card is not None else []
-    hyhal = hygon and (root / HYHAL.lstrip("/")).exists()
+    hyhal = hygon and there(root / HYHAL.lstrip("/"))
     return Access(
         devices=(*devices, *(nodes or ["/dev/dri"])),
         mounts=(Mount(source=HYHAL),) if hyhal else (),
@@ -69,8 +74,7 @@ def _nodes(card: Card, root: Path, hygon: bool) -> list[str]:
     found = [f"/dev/dri/renderD{render}"]
     if hygon:
         device = root / f"sys/class/drm/renderD{render}/device"
-        own = [node for node in sorted((root / "sys/class/drm").glob("card[0-9]*"))
-               if (node / "device").resolve() == device.resolve()]  # fmt: skip
+        own = [n for n in entries(root / "sys/class/drm", "card[0-9]*") if real(n / "device") == real(device)]
         found += [f"/dev/dri/{node.name}" for node in own[:1]]
     return found
 
