@@ -18,7 +18,7 @@ from contracts import Card, CardRule
 # How near to what it was before the first launch the card's memory must come. Judged, not measured: far less than any
 # engine that serves a model holds, and room for what a driver keeps for itself once somebody has used it.
 TOLERANCE_BYTES = 256 << 20
-POLL_S = 0.25  # while memory comes back, which takes moments
+POLL_S = 0.25  # while memory comes back, which takes moments, and for hearing that the night is to end
 WAIT_POLL_S = 10.0  # while somebody else works
 FIX = "end that work, choose another card, or set card.when_busy: wait in the night file"
 
@@ -67,14 +67,22 @@ class CardGuard:
         self._warn(f"waiting for the card, at most {most / 60:.0f} minutes (card.wait_minutes): {reason}")
         began = time.monotonic()
         while (waited := time.monotonic() - began) < most:
-            self._check()
-            time.sleep(min(WAIT_POLL_S, most - waited))
+            self._pause(min(WAIT_POLL_S, most - waited))
             now = self._in_the_way(own_pids)
             if now is None:
                 self._warn(f"the card is free after {(time.monotonic() - began) / 60:.1f} minutes; the night goes on")
                 return
             reason = now
         raise CardBusy(f"after {most / 60:.0f} minutes {reason}: {FIX}, or a longer card.wait_minutes; then --resume")
+
+    def _pause(self, seconds: float) -> None:
+        """Python goes on with a sleep that a signal interrupted. Who asks a night to end may kill it 10 s later
+        (docker stop), so it is heard within a moment."""
+        end = time.monotonic() + seconds
+        self._check()
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(POLL_S, left))
+            self._check()
 
     def after_stop(self) -> None:
         """None of our engines is up any more: waits until the card's memory is what it was before the first launch,

@@ -112,7 +112,21 @@ def test_a_wait_can_be_interrupted(tmp_path: Path, clock: Clock) -> None:
     computing(tmp_path, 4242, "train.py", 12 * GIB)
     with pytest.raises(Stop):
         guard(tmp_path, card, [], WAIT, check=check).before_launch(())
-    assert clock.now < 60
+    assert clock.now < 26  # not at the next look at the card, which is 10 s away
+
+
+def test_an_end_that_is_asked_for_in_the_last_moment_of_a_wait_is_no_busy_card(tmp_path: Path, clock: Clock) -> None:
+    class Stop(KeyboardInterrupt):
+        pass
+
+    def check() -> None:
+        if clock.now >= 20 * 60:
+            raise Stop
+
+    card = mi50(tmp_path, used_bytes=12 * GIB)
+    computing(tmp_path, 4242, "train.py", 12 * GIB)
+    with pytest.raises(Stop):
+        guard(tmp_path, card, [], WAIT, check=check).before_launch(())
 
 
 # --- memory that comes back, or does not --------------------------------------------------------------------------

@@ -128,7 +128,7 @@ class NVMLError(Exception):
     pass
 
 
-def library() -> types.ModuleType:
+def library() -> Any:
     """A stand-in for pynvml with one card."""
     m: Any = types.ModuleType("pynvml")
     m.NVMLError = NVMLError
