@@ -128,6 +128,8 @@ def test_no_bound_is_told_with_its_reason() -> None:
     assert [f.title for f in odd] == ["There is no roofline: how wide weights of novel are could not be read"]
     assert look(about(model=None)) == []
     assert dropped(about(model=None)) == ["roofline: no config.json of the model"]
+    (no_sheet,) = dropped(about(model=None, sheet=None))  # a CPU: nobody looked at the model's config.json
+    assert no_sheet.startswith("roofline: no sheet of ")
     assert dropped(dossier(model=MODEL)) == ["roofline: no sheet of x86_64 in configs/cards/"]
     assert dropped(about()) == []
     staged = about(flags={"pipeline-parallel-size": 2})

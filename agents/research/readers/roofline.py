@@ -30,10 +30,10 @@ def look(dossier: Dossier) -> list[Finding]:
 
 def dropped(dossier: Dossier) -> list[str]:
     """Why there is no bound."""
+    if dossier.sheet is None:  # asked first: a night reads the model's shape only where there is a sheet
+        return [f"{NAME}: no sheet of {dossier.card.arch} in configs/cards/"]
     if dossier.model is None:
         return [f"{NAME}: no config.json of the model"]
-    if dossier.sheet is None:
-        return [f"{NAME}: no sheet of {dossier.card.arch} in configs/cards/"]
     if dossier.spec.flags.get(PIPELINE, 1) not in (1, None):
         return [f"{NAME}: {PIPELINE} is {dossier.spec.flags[PIPELINE]}; bounds are worked out for one stage only"]
     return []
