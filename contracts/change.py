@@ -58,6 +58,12 @@ class EngineSpec(Frozen):
     plugin_paths: tuple[str, ...] = ()  # folders put on the engine's PYTHONPATH, each a vLLM plugin distribution
     container: Container | None = None  # None: an interpreter of the host
 
+    @field_validator("overlay")
+    @classmethod
+    def without_empty_sections(cls, value: dict[Lever, dict[str, JsonValue]]) -> dict[Lever, dict[str, JsonValue]]:
+        """`source_patch: {}` lays nothing, and is the same spec as one without it."""
+        return {lever: section for lever, section in value.items() if section}
+
     @property
     def id(self) -> str:
         return content_hash(self.model_dump(mode="json"))

@@ -77,6 +77,15 @@ def _sibling_fault(tile: Mapping[str, JsonValue], siblings: Mapping[str, Mapping
         return fault.replace(" knows no key", " has a key")
     if missing := [name for name in tiles[0] if all(name in t for t in tiles) and name not in tile]:
         return f"the row lacks {', '.join(missing)}, which every other row of {found.file} has"
+    return next((fault for name in tile if (fault := _kind_fault(name, tile[name], tiles))), None)
+
+
+def _kind_fault(name: str, value: JsonValue, tiles: list[Mapping[str, Any]]) -> str | None:
+    """Where every other row has a whole number from 0 up, so has this one: Triton compiles another kernel for 2.0 and
+    for true, and takes -1 without a word."""
+    counts = all(type(tile[name]) is int and tile[name] >= 0 for tile in tiles if name in tile)
+    if counts and not (type(value) is int and 0 <= value < 1 << 31):
+        return f"{name} takes a whole number from 0 up, as in every other row, not {value!r}"[:200]
     return None
 
 

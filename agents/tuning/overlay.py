@@ -226,6 +226,8 @@ class Overlay:
             "core.hooksPath=/dev/null",
             "core.autocrlf=false",
             "core.fileMode=true",
+            "core.protectNTFS=false",  # else a key with "git~1" or ".git " in it could not be added
+            "core.protectHFS=false",
             "core.excludesFile=/dev/null",
             "core.attributesFile=/dev/null",
             "gc.auto=0",

@@ -2,7 +2,8 @@
 person would write it, and a patch is ready for `git apply`. Pure: paths and contents, no disk.
 
 overlay/<lever>/<key>.patch holds a patch as it is, <key>.json any other value. A key's slashes are folders; what a
-path cannot hold of it is written %XX, so that each key has one path and each path one key.
+path cannot hold of it is written %XX, and a name too long for a file system goes on behind "%/" (a row of AITER's fused
+MoE has a key of 260 characters), so that each key has one path and each path one key.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from contracts import Lever
 
 _SAFE = " #=,+@()[]{}!&;'"
 _ENDS = (".json", ".patch")
+_LONGEST = 200  # bytes of one name: file systems take 255, and the name gets an ending and one while it is written
 
 
 def files(overlay: Mapping[Lever, Mapping[str, JsonValue]]) -> dict[str, bytes]:
@@ -48,7 +50,8 @@ def overlay_of(held: Mapping[str, bytes]) -> dict[Lever, dict[str, JsonValue]]:
 def _path(key: str) -> str:
     *folders, name = (quote(part, safe=_SAFE, errors="surrogatepass") for part in key.split("/"))
     # A folder that is called like a file of ours would stand in its way ("a.json/b" beside "a").
-    return "/".join([*(_plain(part) for part in folders), name])
+    parts = [part for folder in folders for part in _pieces(_plain(folder), folder=True)]
+    return "/".join([*parts, *_pieces(name, folder=False)])
 
 
 def _plain(folder: str) -> str:
@@ -57,5 +60,19 @@ def _plain(folder: str) -> str:
     return folder
 
 
+def _pieces(name: str, folder: bool) -> list[str]:
+    """The name, or folders of a part of it each, with a "%" behind, and the rest. A "%" ends no name by itself."""
+    found = []
+    while len(name) > _LONGEST:
+        found.append(name[:_LONGEST] + "%")
+        name = name[_LONGEST:]
+    return [*found, _plain(name) if folder and found else name]
+
+
 def _key(path: str) -> str:
-    return "/".join("" if part == "%" else unquote(part, errors="surrogatepass") for part in path.split("/"))
+    found = [""]
+    for part in path.split("/"):
+        whole = part == "%" or not part.endswith("%")
+        found[-1] += "" if part == "%" else part if whole else part[:-1]
+        found += [""] if whole else []
+    return "/".join(unquote(part, errors="surrogatepass") for part in found[:-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from cards.sheet import CardSheet, SheetError, known_sheets, read_sheet
 
 WHOLE = "*"  # as a row: the whole table
 MOST_WARPS = 16  # 1024 lanes are all that a block of an AMD card may have, 64 a warp
+MOST_KEY, MOST_PART = 1000, 200  # characters of a key, and bytes of one name in its path: file systems take 255
 
 
 class Row(NamedTuple):
@@ -23,10 +25,16 @@ class Row(NamedTuple):
 
 
 def split(key: str) -> Row | None:
-    """None where the key does not name a file and a row."""
+    """None where the key does not name a file and a row: it has one "#", and no character that is not printed."""
     file, sign, row = key.partition("#")
     file, row = file.strip(), row.strip()
-    return Row(file, row) if sign and file and row and "\n" not in key else None
+    whole = sign and file and row and "#" not in row and len(key) <= MOST_KEY and key.strip().isprintable()
+    return Row(file, row) if whole else None
+
+
+def is_number(text: str) -> bool:
+    """Digits that Python turns into a number and a table may hold. More than 4300 of them raise in int()."""
+    return text.isascii() and text.isdecimal() and len(text) <= 18
 
 
 def unknown_key(tile: Mapping[str, JsonValue], known: Iterable[str], where: str) -> str | None:
@@ -42,6 +50,8 @@ def unknown_key(tile: Mapping[str, JsonValue], known: Iterable[str], where: str)
 def numbers_fault(tile: Mapping[str, JsonValue]) -> str | None:
     """Tile sizes and warps that Triton refuses whatever the card."""
     for name, value in tile.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name} takes a finite number, not {value!r}"
         sized = name.startswith(("BLOCK_", "TILE_SIZE")) or name == "num_warps"
         if sized and (not _whole(value) or int(str(value)) < 1):
             return f"{name} takes a whole number above 0, not {value!r}"

@@ -250,6 +250,28 @@ def read(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in files(folder)}
 
 
+# As the installed AITER e4048607 has it: 260 characters.
+FMOE = (
+    "tuned_fmoe#gfx=gfx942,cu_num=80,token=16384,model_dim=7168,inter_dim=512,expert=256,topk=8,"
+    "act_type=ActivationType.Silu,dtype=torch.bfloat16,q_dtype_a=torch.float8_e4m3fnuz,"
+    "q_dtype_w=torch.float8_e4m3fnuz,q_type=QuantType.per_1x128,use_g1u1=1,doweight_stage1=1"
+)
+
+
+def test_a_row_with_a_key_longer_than_a_files_name_is_kept(tmp_path: Path) -> None:
+    overlay = Overlay.create(tmp_path / "overlay", BASE)
+    change = Change(lever=Lever.AITER_CSV, key=FMOE, after={"ksplit": 2})
+    overlay.keep(apply(BASE, change), change, KEEP)
+    assert len(FMOE) == 260 and overlay.current().onto(BASE) == apply(BASE, change)
+
+
+def test_a_section_without_a_key_is_no_section(tmp_path: Path) -> None:
+    """A night file may say `overlay: {source_patch: {}}`."""
+    empty = spec(overlay={Lever.SOURCE_PATCH: {}})
+    assert empty == spec() and empty.id == spec().id
+    assert Overlay.create(tmp_path / "overlay", empty).current().onto(empty) == empty
+
+
 def test_a_damaged_table_is_said(tmp_path: Path) -> None:
     overlay = Overlay.create(tmp_path / "overlay", with_row(spec(), TILES))
     (overlay.folder / f"aiter_json/{ROW}.json").write_text('{"BLOCK')
@@ -261,7 +283,8 @@ def test_a_damaged_table_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "key",
     ["a", "a/b", "a.json", "a.json/b", "a.patch/b", "a//b", "../../etc", "./x", ".git/config", ".GIT/x", "/abs", "x/",
-     "%", "%41", "a b#c", "a:b", "a\\b", "ü", "a\nb", "E=8,N=128,device_name=AMD_Instinct_MI355X.json#64"],
+     "%", "%41", "a b#c", "a:b", "a\\b", "ü", "a\nb", "E=8,N=128,device_name=AMD_Instinct_MI355X.json#64",
+     "git~1/x", ".git /x", ".git./x", "y" * 900, f"{'y' * 200}.git/x", f"{'y' * 199}./{'%' * 300}/z", FMOE],
 )  # fmt: skip
 def test_every_key_has_a_path_of_its_own(key: str, tmp_path: Path) -> None:
     """All of them at once, too: no file stands in the way of another's folder."""

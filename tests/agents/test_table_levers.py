@@ -152,11 +152,32 @@ KNOWN = Knobs(version="0.32.0", path="/nowhere/vllm", env={VARIABLE: Knob(name=V
         (f"{MOE_FILE}#16", {**MOE_TILE, "kpack": True}, "takes a whole number"),
         (f"{MOE_FILE}#16", {**HUGE, "GROUP_SIZE_M": 1}, "gfx950 has 163840"),
         (MOE_FILE.replace(".json", ",backend=flydsl.json#16"), MOE_TILE, "from its own folder only"),
+        (f"{MOE_FILE}##16", MOE_TILE, "names no row of a table"),
+        (f"{MOE_FILE}#{'9' * 900}", MOE_TILE, "is no number of tokens"),
+        (f"{MOE_FILE}#{'9' * 5000}", MOE_TILE, "names no row of a table"),  # more digits than Python turns into a number
+        (f"{MOE_FILE}#*", {"9" * 5000: MOE_TILE}, "is no number of tokens"),
+        (f"{MOE_FILE}#*", {"\u0661": MOE_TILE}, "is no number of tokens"),
+        (f"{MOE_FILE}#16", {**MOE_TILE, "GROUP_SIZE_M": 1 << 40}, "GROUP_SIZE_M takes a number below 2^31"),
+        (f"E={'9' * 900},N=1,device_name=X.json#1", MOE_TILE, "is no name of a fused-MoE table"),
+        ("E=1,N=1,device_name=../../X.json#1", MOE_TILE, "is no name of a fused-MoE table"),
+        ("E=1,N=1,device_name=a\0b.json#1", MOE_TILE, "names no row of a table"),
+        (f"E=1,N=1,device_name={'a' * 300}.json#1", MOE_TILE, "is no name of a fused-MoE table"),
     ],
 )
 def test_moe_rows_are_checked(key: str, value: Any, says: str | None) -> None:
     fault = moe_table.validate(key, value, KNOWN)
     assert fault is None if says is None else fault is not None and says in fault
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["//gemm/x.json#a", "/gemm//./x.json# /a/ ", "gemm/x.json#/", "#a", "a#b#c", "", "\n", f"{MOE_FILE} # 00016", "9" * 5000],
+)  # fmt: skip
+@pytest.mark.parametrize("lever", [Lever.MOE_TABLE, Lever.AITER_JSON, Lever.AITER_CSV, Lever.KERNEL_TABLE])
+def test_a_spelling_is_final(lever: Lever, key: str) -> None:
+    once = LEVERS[lever].normalise(key)
+    assert LEVERS[lever].normalise(once) == once
+    assert LEVERS[Lever.AITER_JSON].normalise("//gemm/x.json#a") == "gemm/x.json#a"
 
 
 def test_a_moe_key_has_one_spelling() -> None:
@@ -212,6 +233,15 @@ def test_one_row_of_an_aiter_table_changes_in_an_overlay_tree(tmp_path: Path) ->
         ("gemm/gfx950-GEMM-A8W9-N=8-K=8.json#*", {"any": TILE}, "none of family GEMM-A8W9"),
         ("../gemm/x.json#any", TILE, "is no JSON file below"),
         ("gemm/x.csv#any", TILE, "is no JSON file below"),
+        ("gemm/x\0.json#*", {"any": TILE}, "names no row of a table"),
+        (f"{'x' * 300}.json#*", {"any": TILE}, "is no JSON file below"),
+        ("gemm/x.json#", TILE, "names no row of a table"),
+        ("gemm/x.json#/", TILE, "names no row of a table"),
+        (f"{NESTED}#M_LEQ_16#x", TILE, "names no row of a table"),
+        (f"{NESTED}#M_LEQ_16", {**TILE, "num_stages": 2.0}, "num_stages takes a whole number"),
+        (f"{NESTED}#M_LEQ_16", {**TILE, "num_stages": True}, "num_stages takes a whole number"),
+        (f"{NESTED}#M_LEQ_16", {**TILE, "num_stages": 1 << 40}, "from 0 up, as in every other row, not 1099511627776"),
+        (f"{NESTED}#M_LEQ_16", {**TILE, "num_stages": float("nan")}, "takes a finite number"),
         (f"{ATTENTION}#attn_2d/D_GEQ_512.Q_GEQ_256.DT_fp8_fp8", entry(64, 32), None),
         (f"{ATTENTION}#attn_2d/D_GEQ_512.Q_LEQ_1", entry(32, 64), None),
         (f"{ATTENTION}#attn_2d/Q_LEQ_1.D_GEQ_512", entry(32, 64), "says the same as D_GEQ_512.Q_LEQ_1"),
@@ -316,6 +346,19 @@ def test_an_older_aiter_drops_the_slower_row_and_so_does_the_file(tmp_path: Path
         (f"{FAMILY}#64,3072", ROW, "is no shape"),
         (f"{FAMILY}#M=1,M=2", ROW, "each column once"),
         (FAMILY, ROW, "names no row"),
+        # One cell of another kind would change what pandas makes of the whole column, so of every row.
+        (KEY, {**ROW, "kernelId": 1.5}, "kernelId holds a whole number in every installed row, not '1.5'"),
+        (KEY, {**ROW, "kernelId": None}, "kernelId holds a whole number in every installed row, not ''"),
+        (KEY, {**ROW, "kernelId": True}, "not 'True'"),
+        (KEY, {**ROW, "kernelId": "two"}, "not 'two'"),
+        (KEY, {**ROW, "kernelId": -1}, None),
+        (KEY, {**ROW, "kernelId": "2"}, None),
+        (KEY.replace("M=64", "M=1e9999"), ROW, "M holds a whole number"),
+        (KEY.replace("M=64", "M=64.5"), ROW, "M holds a whole number"),
+        (KEY.replace("M=64", "M=\u0661"), ROW, "M holds a whole number"),
+        (KEY + "#K=2", ROW, "names no row"),
+        (KEY.replace("M=64", "M=6\u00a04"), ROW, "names no row"),
+        (f"{FAMILY}#M=" + "1" * 5000, ROW, "names no row"),
     ],
 )
 def test_csv_rows_are_checked(tmp_path: Path, key: str, value: Any, says: str | None) -> None:
@@ -332,6 +375,6 @@ def test_a_shape_has_one_spelling_and_one_row() -> None:
 
 def test_two_keys_of_one_row_are_refused(tmp_path: Path) -> None:
     aiter_tree(tmp_path)
-    changed = with_entries(engine(tmp_path), Lever.AITER_CSV, {KEY: ROW, KEY.replace("M=64", "M=64.0"): ROW})
+    changed = with_entries(engine(tmp_path), Lever.AITER_CSV, {KEY: ROW, KEY.replace("M=64", "M=064"): ROW})
     with pytest.raises(PlacementError, match="is the same row as"):
         place(changed, tmp_path / "placed")

@@ -18,8 +18,8 @@ from contracts import Frozen
 
 USUAL = "model_executor/layers/fused_moe/configs"
 _NAME = re.compile(
-    r"E=(?P<e>\d+),N=(?P<n>\d+),device_name=(?P<device>[^,]+?)(?:,dtype=(?P<dtype>[^,]+?))?"
-    r"(?:,block_shape=\[(?P<block>[\d, ]+)\])?(?:,backend=(?P<backend>[^,]+?))?\.json"
+    r"E=(?P<e>[0-9]{1,9}),N=(?P<n>[0-9]{1,9}),device_name=(?P<device>[^,]+?)(?:,dtype=(?P<dtype>[^,]+?))?"
+    r"(?:,block_shape=\[(?P<block>[0-9, ]{1,40})\])?(?:,backend=(?P<backend>[^,]+?))?\.json"
 )
 # The word for the arithmetic in a file's name; "" for 16 bits. mxfp4: vLLM asks for none (_get_config_dtype_str).
 DTYPE_WORDS: dict[Scheme, str] = {

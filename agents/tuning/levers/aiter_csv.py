@@ -15,6 +15,9 @@ A shape that stands twice in the installed files is refused where this AITER wou
 
 A lookup tries M, then M on two grids, so a new row also answers the sizes that are rounded up to it.
 
+pandas gives a column one type, so one cell of another kind changes all rows: an empty or broken number makes every
+kernelId a float, a word makes them texts, and no lookup by number finds any row. So a cell is of its column's kind.
+
 What a row can change. Assembly, FlyDSL and hipBLASLt rows are read when the engine runs. CK kernels are compiled from
 the rows that the family had when AITER was built: e4048607 raises for a kernel name that is not in its module, and for
 some families (a8w8 there, all of 0.1.7) the module itself chooses by shape, so Python's row changes split-K alone. So a
@@ -30,6 +33,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -42,7 +46,7 @@ from agents.research.tables.table_file import is_file, read_source
 from agents.tuning.csv_family import Merged, csv_bytes, merged
 from agents.tuning.levers import in_overlay
 from agents.tuning.packages import need_package
-from agents.tuning.placed import Placed, PlacementError
+from agents.tuning.placed import Placed, PlacementError, write_whole
 from agents.tuning.table_rows import split
 from contracts import Lever, content_hash
 
@@ -52,6 +56,13 @@ LOG = "AITER_LOG_TUNED_CONFIG"
 ORDER = ("gfx", "cu_num", "token", "model_dim", "inter_dim", "expert", "topk", "B", "M", "N", "K")
 # What a tuner measured of the row: of another kernel it says nothing, so it is never carried over.
 MEASURED = ("us", "us1", "us2", "tflops", "bw", "errRatio", "err_ratio", "err1", "err2")
+
+_NUMBER = r" *[-+]?[0-9]{1,18}"
+_KINDS = (
+    ("a whole number", re.compile(rf"{_NUMBER} *")),
+    ("a number", re.compile(rf"{_NUMBER}(\.[0-9]*)?([eE][-+]?[0-9]{{1,2}})? *")),
+    ("True or False", re.compile("True|False")),
+)
 
 keys = partial(in_overlay.keys, Lever.AITER_CSV)
 read = partial(in_overlay.read, Lever.AITER_CSV)
@@ -115,8 +126,7 @@ def place(entries: Mapping[str, JsonValue], python: str, folder: Path, env: Mapp
         known = _known(aiter, name)
         table = changed(merged(aiter, name, known, env.get(known.env, "")), rows)
         path = made / f"{name}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(csv_bytes(table))
+        write_whole(path, csv_bytes(table))
         variables[known.env] = str(path)
     if LOG in read_source(aiter / CORE) and LOG not in env:
         variables[LOG] = "1"
@@ -185,7 +195,21 @@ def _row(table: Merged, key: str, shape: str, value: Mapping[str, JsonValue]) ->
             meant = near(cell, table.names)
             hint = f"; did you mean {meant}?" if meant else ""
             raise PlacementError(f"{key}: no installed row has {column} {cell}, so this AITER did not compile it{hint}")
-    return {"_tag": "", **named, **cells}
+    made = {"_tag": "", **named, **cells}
+    for column, cell in made.items():
+        if column not in ("_tag", *MEASURED) and (fault := _kind_fault(table, column, cell)):
+            raise PlacementError(f"{key}: {fault}")
+    return made
+
+
+def _kind_fault(table: Merged, column: str, cell: str) -> str | None:
+    """A cell that would give the whole column another type. A column of texts takes any."""
+    at = table.columns.index(column)
+    held = {row[at] for row in table.rows} - {""}
+    for what, kind in _KINDS:
+        if held and all(kind.fullmatch(one) for one in held):
+            return None if kind.fullmatch(cell) else f"{column} holds {what} in every installed row, not {cell[:40]!r}"
+    return None
 
 
 def _cell(value: JsonValue) -> str:
@@ -195,7 +219,7 @@ def _cell(value: JsonValue) -> str:
 def _plain_fault(key: str, value: JsonValue) -> str | None:
     found = split(key)
     if found is None:
-        return f"{key!r} names no row: write FAMILY#COLUMN=CELL,COLUMN=CELL, like a8w8_tuned_gemm#M=1,N=2,K=3"
+        return f"{key[:80]!r} names no row: write FAMILY#COLUMN=CELL,COLUMN=CELL, like a8w8_tuned_gemm#M=1,N=2,K=3"
     parts = [part.partition("=") for part in found.row.split(",")]
     names = [column.strip() for column, _, _ in parts]
     whole = all(sign and column.strip() and cell.strip() for column, sign, cell in parts)

@@ -41,7 +41,7 @@ from agents.tuning.aiter_rows import LARGE_KV, fault_in, with_row
 from agents.tuning.levers import in_overlay
 from agents.tuning.packages import need_package
 from agents.tuning.placed import Placed, PlacementError
-from agents.tuning.table_rows import WHOLE, numbers_fault, split
+from agents.tuning.table_rows import MOST_PART, WHOLE, numbers_fault, split
 from contracts import Lever
 
 PACKAGE = "aiter"
@@ -55,7 +55,8 @@ def normalise(key: str) -> str:
     found = split(key)
     if found is None:
         return key.strip()
-    return f"{PurePosixPath(found.file).as_posix().removeprefix('/')}#{found.row.strip('/')}"
+    file, row = PurePosixPath(found.file).as_posix().lstrip("/"), found.row.strip("/ ")
+    return f"{file}#{row}" if file and row else key.strip()
 
 
 def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
@@ -109,10 +110,11 @@ def row_fault(aiter: Path, key: str, value: JsonValue) -> str | None:
 
 def _plain_fault(key: str, value: JsonValue) -> str | None:
     found = split(normalise(key))
-    if found is None:
-        return f"{key!r} names no row of a table: write FILE#ROW, the file relative to aiter/{CONFIGS}"
+    if found is None or found.row.startswith("/"):
+        return f"{key[:80]!r} names no row of a table: write FILE#ROW, the file relative to aiter/{CONFIGS}"
     path = PurePosixPath(found.file)
-    if path.suffix != ".json" or path.is_absolute() or ".." in path.parts or "\\" in found.file:
+    long = any(len(part.encode()) > MOST_PART for part in path.parts)
+    if path.suffix != ".json" or path.is_absolute() or ".." in path.parts or "\\" in found.file or long:
         return f"{found.file} is no JSON file below aiter/{CONFIGS}"
     if value is None:
         return None
@@ -122,7 +124,10 @@ def _plain_fault(key: str, value: JsonValue) -> str | None:
         return None
     if any(isinstance(v, dict | list) and k != LARGE_KV for k, v in value.items()):
         return f"{found.row} is one tile, whose values are numbers and words; name the row inside it with /"
-    return numbers_fault(value)
+    large = value.get(LARGE_KV)
+    if large is not None and (not isinstance(large, dict) or any(isinstance(v, dict | list) for v in large.values())):
+        return f"{LARGE_KV} is an object of numbers and words"
+    return numbers_fault(value) or numbers_fault(large or {})
 
 
 def _installed(aiter: Path, file: str) -> dict[str, Any]:

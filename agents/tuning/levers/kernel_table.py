@@ -25,7 +25,7 @@ from pydantic import JsonValue
 
 from agents.research.knobs import Knobs, near
 from agents.tuning.levers import in_overlay
-from agents.tuning.placed import Placed, PlacementError
+from agents.tuning.placed import Placed, PlacementError, write_whole
 from agents.tuning.table_rows import split
 from contracts import Lever, content_hash
 from kernels.nightgate_kernels.tables import BUILT_IN, DISPATCH, ENV, SERVES, TableError, check
@@ -70,17 +70,16 @@ def place(entries: Mapping[str, JsonValue], python: str, folder: Path, env: Mapp
     path = folder / f"kernel_tables-{content_hash(dict(entries))}.json"
     plugin = folder / "plugin"
     entry = plugin / "nightgate_kernels-0.1.0.dist-info"
-    entry.mkdir(parents=True, exist_ok=True)
-    (entry / "entry_points.txt").write_text(ENTRY)
-    (entry / "METADATA").write_text(METADATA)
-    path.write_text(json.dumps(table, indent=2, sort_keys=True) + "\n")
+    write_whole(entry / "entry_points.txt", ENTRY.encode())
+    write_whole(entry / "METADATA", METADATA.encode())
+    write_whole(path, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
     return Placed(env={ENV: str(path)}, python_path=(str(plugin), str(KERNELS)))
 
 
 def _fault(key: str, value: JsonValue) -> str | None:
     found = split(key)
     if found is None:
-        return f"{key!r} names no row: write KERNEL#ROW or KERNEL#{DISPATCH}"
+        return f"{key[:80]!r} names no row: write KERNEL#ROW or KERNEL#{DISPATCH}"
     if found.file not in BUILT_IN:
         meant = near(found.file, BUILT_IN)
         hint = f"did you mean {meant}?" if meant else f"there are {', '.join(BUILT_IN)}"

@@ -36,8 +36,17 @@ from agents.research.tables.moe_json import BITS, USUAL, MoeName, parse_name, re
 from agents.research.tables.table_file import is_file, is_folder, read_json, read_source
 from agents.tuning.levers import in_overlay
 from agents.tuning.packages import need_package
-from agents.tuning.placed import Placed, PlacementError
-from agents.tuning.table_rows import WHOLE, lds_fault, numbers_fault, sheet_of, split, unknown_key
+from agents.tuning.placed import Placed, PlacementError, write_whole
+from agents.tuning.table_rows import (
+    MOST_PART,
+    WHOLE,
+    is_number,
+    lds_fault,
+    numbers_fault,
+    sheet_of,
+    split,
+    unknown_key,
+)
 from contracts import Lever, content_hash
 
 VARIABLE = "VLLM_TUNED_CONFIG_FOLDER"
@@ -56,7 +65,7 @@ def normalise(key: str) -> str:
     found = split(key)
     if found is None:
         return key.strip()
-    row = str(int(found.row)) if found.row.isdecimal() else found.row
+    row = str(int(found.row)) if is_number(found.row) else found.row
     return f"{found.file.replace(' ', '')}#{row}"
 
 
@@ -69,14 +78,14 @@ def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
 def _key_fault(key: str) -> str | None:
     found = split(normalise(key))
     if found is None:
-        return f"{key!r} names no row of a table: write FILE#TOKENS, or FILE#* for a whole table"
+        return f"{key[:80]!r} names no row of a table: write FILE#TOKENS, or FILE#* for a whole table"
     named = parse_name(found.file)
-    if named is None or named.file != found.file:
+    if named is None or named.file != found.file or "/" in found.file or len(found.file.encode()) > MOST_PART:
         example = "E=8,N=7168,device_name=AMD_Instinct_MI355X[,dtype=fp8_w8a8][,block_shape=[128,128]].json"
         return f"{found.file} is no name of a fused-MoE table: write it like {example}"
     if named.backend:
         return f"vLLM reads tables of backend {named.backend} from its own folder only: use lever source_patch"
-    if found.row != WHOLE and not (found.row.isdecimal() and 0 < int(found.row) < 1 << 31):
+    if found.row != WHOLE and not (is_number(found.row) and 0 < int(found.row) < 1 << 31):
         return f"row {found.row!r} is no number of tokens"
     return None
 
@@ -91,8 +100,8 @@ def _value_fault(key: str, value: JsonValue) -> str | None:
     if not isinstance(value, dict) or not value:
         return 'a whole table is an object of rows, like {"16": {"BLOCK_SIZE_M": 16, ...}}'
     for row, tile in value.items():
-        if not row.isdecimal() or str(int(row)) != row or row == "0":
-            return f"row {row!r} is no number of tokens"
+        if not is_number(row) or str(int(row)) != row or not 0 < int(row) < 1 << 31:
+            return f"row {row[:40]!r} is no number of tokens"
         if fault := tile_fault(tile, named):
             return f"row {row}: {fault}"
     return None
@@ -108,7 +117,9 @@ def tile_fault(tile: JsonValue, named: MoeName) -> str | None:
         return f"the tile lacks {', '.join(missing)}"
     for name, value in tile.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < _LEAST.get(name, 1):
-            return f"{name} takes a whole number from {_LEAST.get(name, 1)} up, not {value!r}"
+            return f"{name} takes a whole number from {_LEAST.get(name, 1)} up, not {value!r}"[:200]
+        if value >= 1 << 31:
+            return f"{name} takes a number below 2^31"
     bits = BITS.get(named.dtype, (16, 16))
     return numbers_fault(tile) or lds_fault(tile, bits, sheet_of(named.device))
 
@@ -132,10 +143,10 @@ def place(entries: Mapping[str, JsonValue], python: str, folder: Path, env: Mapp
     made.mkdir(parents=True, exist_ok=True)
     if own is not None:
         for path in sorted(own.glob("*.json")):
-            (made / path.name).write_bytes(path.read_bytes())
+            write_whole(made / path.name, path.read_bytes())
     for file, rows in _by_file(entries).items():
         base = next((f / file for f in (own, vllm / USUAL) if f is not None and is_file(f / file)), None)
-        (made / file).write_bytes(table_bytes(file, rows, base))
+        write_whole(made / file, table_bytes(file, rows, base))
     return Placed(env={VARIABLE: str(made)}, replaces=(VARIABLE,) if own is not None else ())
 
 
@@ -159,7 +170,7 @@ def table_bytes(file: str, rows: Mapping[str, JsonValue], base: Path | None) -> 
     for row, tile in rows.items():
         if row == WHOLE:
             continue
-        spelt = next((key for key in table if key.strip().isdecimal() and int(key) == int(row)), row)
+        spelt = next((key for key in table if is_number(key.strip()) and int(key) == int(row)), row)
         table[spelt] = tile
     return (json.dumps(table, indent=4) + "\n").encode()
 
