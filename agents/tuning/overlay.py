@@ -94,6 +94,7 @@ class Overlay:
         except OSError as error:
             raise OverlayError(f"{folder}: {error.strerror}; choose a night folder that can be written") from None
         overlay._unlock()
+        overlay._sweep()
         if not (folder / ".git" / "HEAD").exists():
             overlay._git("init", "--quiet", "--template=")
             overlay._git("symbolic-ref", "HEAD", f"refs/heads/{_BRANCH}")  # -b is unknown to git before 2.28
@@ -174,6 +175,14 @@ class Overlay:
             raise OverlayError(f"git cat-file failed in {self.folder}: {name} cannot be read")
         return done.stdout
 
+    def _sweep(self) -> None:
+        """Takes away a repository that git could not finish (a full disk, a kill), which nothing was ever put into."""
+        inside = self.folder / ".git"
+        if not inside.is_dir() or self._run("rev-parse", "--git-dir").returncode == 0:
+            return
+        if not any(path.is_file() for path in (inside / "objects").rglob("*")):
+            shutil.rmtree(inside)
+
     def _head(self) -> str | None:
         done = self._run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         return done.stdout.strip() if done.returncode == 0 else None
@@ -181,6 +190,7 @@ class Overlay:
     def _write(self, tunable: Tunable) -> None:
         """Each file whole or not at all; all of them together are whole once they are committed."""
         wanted = files(tunable.overlay) | {FILE: tunable.text(without=frozenset({"overlay"})).encode()}
+        name = ""
         try:
             for section in SECTIONS:
                 if (self.folder / section).exists():
@@ -188,7 +198,8 @@ class Overlay:
             for name, content in wanted.items():
                 write_whole(self.folder / name, content)
         except OSError as error:
-            raise OverlayError(f"{error.filename} cannot be written: {error.strerror}; free space there") from None
+            path = error.filename or self.folder / name  # a write that finds no space names no file
+            raise OverlayError(f"{path} cannot be written: {error.strerror}; free space there") from None
 
     def _commit(self, subject: str, body: str) -> str:
         self._unlock()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -253,8 +257,8 @@ def read(folder: Path) -> dict[str, bytes]:
 # As the installed AITER e4048607 has it: 260 characters.
 FMOE = (
     "tuned_fmoe#gfx=gfx942,cu_num=80,token=16384,model_dim=7168,inter_dim=512,expert=256,topk=8,"
-    "act_type=ActivationType.Silu,dtype=torch.bfloat16,q_dtype_a=torch.float8_e4m3fnuz,"
-    "q_dtype_w=torch.float8_e4m3fnuz,q_type=QuantType.per_1x128,use_g1u1=1,doweight_stage1=1"
+    "act_type=ActivationType.Silu,doweight_stage1=1,dtype=torch.bfloat16,q_dtype_a=torch.float8_e4m3fnuz,"
+    "q_dtype_w=torch.float8_e4m3fnuz,q_type=QuantType.per_1x128,use_g1u1=1"
 )
 
 
@@ -263,6 +267,35 @@ def test_a_row_with_a_key_longer_than_a_files_name_is_kept(tmp_path: Path) -> No
     change = Change(lever=Lever.AITER_CSV, key=FMOE, after={"ksplit": 2})
     overlay.keep(apply(BASE, change), change, KEEP)
     assert len(FMOE) == 260 and overlay.current().onto(BASE) == apply(BASE, change)
+
+
+@contextmanager
+def no_file_beyond(size: int) -> Iterator[None]:
+    """For this process and what it starts: writing more than `size` bytes into a file fails, as on a full disk."""
+    held, before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, held)
+
+
+def test_a_keep_that_finds_no_space_names_the_file_and_can_be_done_again(overlay: Overlay) -> None:
+    change = Change(lever=Lever.SOURCE_PATCH, key="toy/limit", after=LIMIT * 20)
+    with no_file_beyond(1000), pytest.raises(OverlayError, match="source_patch/toy/limit.patch cannot be written"):
+        overlay.keep(apply(BASE, change), change, KEEP)
+    assert overlay.current().onto(BASE) == BASE
+    overlay.keep(apply(BASE, change), change, KEEP)
+    assert overlay.current().onto(BASE) == apply(BASE, change)
+
+
+@pytest.mark.parametrize("limit", [0, 10, 30, 100])
+def test_a_disk_that_was_full_while_it_was_being_made(tmp_path: Path, limit: int) -> None:
+    """No file may grow beyond `limit` bytes: git leaves half a repository, and the next start makes it whole."""
+    with no_file_beyond(limit), pytest.raises(OverlayError):
+        Overlay.create(tmp_path / "overlay", BASE)
+    assert Overlay.create(tmp_path / "overlay", BASE).current().onto(BASE) == BASE
 
 
 def test_a_section_without_a_key_is_no_section(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ KNOWN = Knobs(version="0.32.0", path="/nowhere/vllm", env={VARIABLE: Knob(name=V
         (MOE_FILE.replace(".json", ",backend=flydsl.json#16"), MOE_TILE, "from its own folder only"),
         (f"{MOE_FILE}##16", MOE_TILE, "names no row of a table"),
         (f"{MOE_FILE}#{'9' * 900}", MOE_TILE, "is no number of tokens"),
-        (f"{MOE_FILE}#{'9' * 5000}", MOE_TILE, "names no row of a table"),  # more digits than Python turns into a number
+        (f"{MOE_FILE}#{'9' * 5000}", MOE_TILE, "names no row of a table"),  # int() raises from 4300 digits on
         (f"{MOE_FILE}#*", {"9" * 5000: MOE_TILE}, "is no number of tokens"),
         (f"{MOE_FILE}#*", {"\u0661": MOE_TILE}, "is no number of tokens"),
         (f"{MOE_FILE}#16", {**MOE_TILE, "GROUP_SIZE_M": 1 << 40}, "GROUP_SIZE_M takes a number below 2^31"),
@@ -171,7 +171,8 @@ def test_moe_rows_are_checked(key: str, value: Any, says: str | None) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["//gemm/x.json#a", "/gemm//./x.json# /a/ ", "gemm/x.json#/", "#a", "a#b#c", "", "\n", f"{MOE_FILE} # 00016", "9" * 5000],
+    ["//gemm/x.json#a", "/gemm//./x.json# /a/ ", "gemm/x.json#/", "#a", "a#b#c", "", "\n", f"{MOE_FILE} # 00016",
+     "9" * 5000],
 )  # fmt: skip
 @pytest.mark.parametrize("lever", [Lever.MOE_TABLE, Lever.AITER_JSON, Lever.AITER_CSV, Lever.KERNEL_TABLE])
 def test_a_spelling_is_final(lever: Lever, key: str) -> None:
