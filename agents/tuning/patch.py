@@ -14,14 +14,17 @@ from pathlib import PurePosixPath
 from agents.tuning.placed import PlacementError
 
 COMPILED = (".so", ".pyd", ".pyc", ".pyo", ".o", ".a", ".co", ".hsaco", ".cubin", ".dll", ".dylib")
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_COUNT = "([0-9]{1,9})"
+_HUNK = re.compile(rf"@@ -{_COUNT}(?:,{_COUNT})? \+{_COUNT}(?:,{_COUNT})? @@")
+# Whole lines as git and diff write them: the message of a commit may begin a line with "rename the ..." or "copy ...".
 _REFUSED = {
-    "rename ": "renames a file",
-    "copy ": "copies a file",
-    "deleted file mode": "deletes a file",
-    "old mode": "changes a file's mode",
-    "GIT binary patch": "is binary",
-    "Binary files ": "is binary",
+    re.compile(r"rename (from|to) \S"): "renames a file",
+    re.compile(r"copy (from|to) \S"): "copies a file",
+    re.compile(r"deleted file mode [0-9]"): "deletes a file",
+    re.compile(r"old mode [0-9]"): "changes a file's mode",
+    re.compile(r"GIT binary patch"): "is binary",
+    re.compile(r"Binary files .* differ"): "is binary",
+    re.compile(r"Only in [^:]+: \S"): "leaves out a file that is in one folder only (diff -N takes it in)",
 }
 _ALLOWED_MODES = ("100644", "100755")
 
@@ -57,11 +60,13 @@ def read_patch(text: str, distribution: str) -> tuple[FilePatch, ...]:
     at = 0
     while at < len(lines):
         line = lines[at]
-        for beginning, what in _REFUSED.items():
-            if line.startswith(beginning):
+        for written, what in _REFUSED.items():
+            if written.match(line):
                 raise PatchProblem(f"{what}; a source patch changes the text of files or adds files")
         if line.startswith("new file mode") and line.split()[-1] not in _ALLOWED_MODES:
             raise PatchProblem("adds a link or a submodule; a source patch changes the text of files or adds files")
+        if line.startswith("new file mode 100") and not _has_text(lines, at):
+            raise PatchProblem("adds an empty file, which its lines do not tell; give it one line, like a comment")
         if line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
             path, new = _path(line[4:], lines[at + 1][4:], distribution)
             hunks, at = _hunks(lines, at + 2, path)
@@ -95,17 +100,37 @@ def misfit(file: FilePatch, text: str) -> str | None:
     """Why the first hunk that does not fit `text` does not, in one clause, or None. A hunk fits where it says, line by
     line: lines that have moved are another version's, and whoever wrote the patch has to look at it again."""
     lines = text.split("\n")
+    ends, length = lines[-1] == "", len(lines) - (lines[-1] == "")  # with a line break? how many lines?
     for hunk in file.hunks:
         old = hunk.old
-        start = hunk.start - 1 if old else hunk.start
-        if lines[start : start + len(old)] == old:
-            continue
         which = f"hunk {hunk.number} of {len(file.hunks)} (line {hunk.start})"
+        start = hunk.start - 1 if old else hunk.start
+        if start > length:
+            return f"{which} does not fit: the installed file ends at line {length}"
+        if start >= 0 and lines[start : start + len(old)] == old:
+            if (fault := _misfit_at_end(hunk, at_end=start + len(old) == length, ends=ends)) is not None:
+                return f"{which} does not fit: {fault}"
+            continue
         moved = [n + 1 for n in range(len(lines) - len(old) + 1) if lines[n : n + len(old)] == old]
         if moved:
             return f"{which} does not fit: its lines are at line {moved[0]} of the installed file"
+        if [line.rstrip("\r") for line in lines[start : start + len(old)]] == [line.rstrip("\r") for line in old]:
+            return f"{which} does not fit: its lines end in another way (CR LF, or LF alone) than the installed file's"
         differs = next((n for n, line in enumerate(old) if lines[start + n : start + n + 1] != [line]), 0)
         return f"{which} does not fit: line {start + differs + 1} of the installed file is another one"
+    return None
+
+
+def _misfit_at_end(hunk: Hunk, at_end: bool, ends: bool) -> str | None:
+    """What git writes behind a line without a break: it is of the file's last line, and of an old one it says that the
+    installed file has no break there."""
+    for before, mark in zip(hunk.lines, hunk.lines[1:], strict=False):
+        if not mark.startswith("\\"):
+            continue
+        if not at_end:
+            return "it ends a file without a line break where the installed one goes on"
+        if before[0] in " -" and ends:
+            return "the installed file ends with a line break"
     return None
 
 
@@ -117,6 +142,16 @@ def _new_start(file: FilePatch, hunk: Hunk, new: int) -> int:
     return hunk.start + grown + (not hunk.old) - (not new)
 
 
+def _has_text(lines: list[str], at: int) -> bool:
+    """Does the new file that line index `at` tells have a hunk? Git writes none for an empty one."""
+    for line in lines[at + 1 :]:
+        if line.startswith(("--- ", "GIT binary patch")):
+            return True
+        if line.startswith("diff "):
+            return False
+    return False
+
+
 def _hunks(lines: list[str], at: int, path: str) -> tuple[tuple[Hunk, ...], int]:
     """The hunks from line index `at` on, and the index behind them."""
     found: list[Hunk] = []
@@ -125,7 +160,8 @@ def _hunks(lines: list[str], at: int, path: str) -> tuple[tuple[Hunk, ...], int]
         body: list[str] = []
         at += 1
         while old > 0 or new > 0:
-            line = (lines[at] or " ") if at < len(lines) else "end"  # editors strip the blank of an empty context line
+            line = lines[at] if at < len(lines) else "end"
+            line = f" {line}" if line in ("", "\r") else line  # editors strip the blank of an empty context line
             old, new = old - (line[0] in " -"), new - (line[0] in " +")
             if line[0] not in " -+\\" or old < 0 or new < 0:
                 raise PatchProblem(f"breaks off in hunk {len(found) + 1} of {path}; make it again with `git diff`")

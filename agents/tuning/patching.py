@@ -39,7 +39,10 @@ def patched(package: Path, replaced: Mapping[str, bytes], patches: Iterable[tupl
         except PatchProblem as problem:
             raise PlacementError(f"{where} {problem}") from None
         before = {part.path: _before(part, package, files, where) for part in parts}
-        files |= _apply(parts, before, package.name, where)
+        made = _apply(parts, before, package.name, where)
+        if all(made[path] == content for path, content in before.items()):
+            raise PlacementError(f"{where} changes nothing: its lines are the installed ones; take it out")
+        files |= made
     return files
 
 

@@ -40,6 +40,8 @@ index 1111111..2222222 100644
 +FLOOR = 2
 """
 ADDED = "--- /dev/null\n+++ b/toy/more.py\n@@ -0,0 +1,2 @@\n+A = 1\n+B = 2\n"
+HEAD = "--- a/toy/limits.py\n+++ b/toy/limits.py\n"
+NO_END = "\\ No newline at end of file\n"
 LEVER = LEVERS[Lever.SOURCE_PATCH]
 
 
@@ -82,6 +84,21 @@ def test_with_and_without_gits_letters(package: Path, before: str, after: str, s
     names = f"--- {before}/limits.py{stamp}\n+++ {after}/limits.py{stamp}\n"
     text = names + LIMIT.partition("+++ b/toy/limits.py\n")[2]
     assert b"LIMIT = 8" in patched(package, {}, [("x", text)])["limits.py"]
+
+
+def test_a_commits_message_may_speak_of_renaming_and_copying(package: Path) -> None:
+    """As git format-patch writes it."""
+    message = "From 1234\nSubject: [PATCH] x\n\nrename the loop's variable,\ncopy the tile, and\nold mode goes.\n---\n"
+    text = f"{message} toy/limits.py | 2 +-\n\n{LIMIT}-- \n2.39.2\n\n"
+    assert b"LIMIT = 8" in patched(package, {}, [("x", text)])["limits.py"]
+
+
+def test_the_last_line_may_lose_and_get_its_break(package: Path) -> None:
+    text = f"{HEAD}@@ -8,0 +9 @@\n+A = 1\n{NO_END}"
+    without = patched(package, {}, [("x", text)])["limits.py"]
+    assert without.endswith(b"FLOOR\nA = 1")
+    again = f"{HEAD}@@ -9 +9 @@\n-A = 1\n{NO_END}+A = 2\n"
+    assert patched(package, {"limits.py": without}, [("y", again)])["limits.py"].endswith(b"FLOOR\nA = 2\n")
 
 
 def test_lines_that_have_moved_are_refused_though_git_would_take_them(package: Path) -> None:
@@ -127,6 +144,10 @@ def test_the_first_hunk_that_does_not_fit_is_named(package: Path) -> None:
         ("@@ -1 +1 @@\n-a\n+b\n", "belongs to no file"),
         ("--- a/toy/limits.py\n+++ b/toy/limits.py\n", "without a change"),
         (ADDED.replace("-0,0 +1,2", "-1,1 +1,2").replace("+A", " A"), "not with one hunk of new lines"),
+        (LIMIT.replace("-1,4 ", f"-{'9' * 5000} "), "without a change"),
+        ("new file mode 100644\nindex 0000000..e69de29\ndiff --git a/toy/m b/toy/m\n" + ADDED, "adds an empty file"),
+        (LIMIT + "diff --git a/toy/n b/toy/n\nnew file mode 100644\nindex 0000000..e69de29\n", "adds an empty file"),
+        ("Only in b/toy: new.py\n" + LIMIT, "leaves out a file"),
         (LIMIT + "\0", "characters that no source file has"),
         (LIMIT + "+\udce4", "characters that no source file has"),
     ],
@@ -144,6 +165,12 @@ def test_what_a_patch_may_not_do(text: str, says: str) -> None:
     [
         (ADDED.replace("more.py", "limits.py"), "adds toy/limits.py, which is installed already"),
         (LIMIT.replace("limits.py", "gone.py"), "changes toy/gone.py, which is not installed"),
+        (LIMIT.replace("LIMIT = 8", "LIMIT = 4"), "patch toy/x changes nothing"),
+        (LIMIT.replace("\n", "\r\n"), "its lines end in another way"),  # the empty one's blank is stripped besides
+        (f"{HEAD}@@ -100,0 +101 @@\n+A = 1\n", "the installed file ends at line 8"),
+        (f"{HEAD}@@ -9,0 +10 @@\n+A = 1\n", "the installed file ends at line 8"),
+        (f"{HEAD}@@ -3 +3 @@\n-LIMIT = 4\n+LIMIT = 8\n{NO_END}", "where the installed one goes on"),
+        (f"{HEAD}@@ -8 +8 @@\n-    return LIMIT, FLOOR\n{NO_END}+    return 1\n", "installed file ends with a line"),
     ],
 )
 def test_what_does_not_fit_the_installed_files(package: Path, text: str, says: str) -> None:
