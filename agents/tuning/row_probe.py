@@ -49,7 +49,7 @@ def judge_rows(change: Change, probe: Probe, log_a: str, log_b: str) -> PathEvid
     removed = change.after is None
     wanted = change.before if removed else change.after
     mine, other, arm = (rows_a, rows_b, "A") if removed else (rows_b, rows_a, "B")
-    placed = [r for r in mine if _placed(change, r)]
+    placed = [r for r in mine if _placed(change, r, laid=True)]
     good = [r for r in placed if _holds(r["row"], _part(wanted, row, r))]
     if not good:
         if placed:
@@ -65,18 +65,36 @@ def judge_rows(change: Change, probe: Probe, log_a: str, log_b: str) -> PathEvid
         return told(
             "unknown", f"arm {side} looked nothing up in this table yet: nothing to compare with", rows_a, rows_b
         )
-    questions = [r["asked"] for r in good]
-    alike = [r for r in other if r["asked"] in questions]
-    also = [r for r in other if (_placed(change, r) or r in alike) and _holds(r["row"], _part(wanted, row, r))]
-    if row == WHOLE:  # some of its rows may be what the other arm has as well, not all that were looked up
-        unchanged = [g for g in good if any((r["asked"], r["row"]) == (g["asked"], g["row"]) for r in alike)]
-        also = unchanged if len(unchanged) == len(good) else []
-    picked = (alike or other, good) if not removed else (good, alike or other)
+    side = "B" if removed else "A"
+    answers = [(g, [r for r in other if _same(g, r)]) for g in good]
+    alike = [r for _, told_other in answers for r in told_other]
+    changed = [  # one question, two answers
+        (g, held) for g, held in answers if held and not any(_holds(r["row"], _part(wanted, row, g)) for r in held)
+    ]
+    shown = [r for _, held in changed for r in held] or alike or other
+    picked = (shown, good) if not removed else (good, shown)
+    if changed:
+        one, held = changed[0]
+        answer = f"{held[0]['row']} to the same question"
+        return told("proven", f"arm {arm} resolves {row} as {one['row']}; arm {side}: {answer}", *picked)
+    alone = [g for g, held in answers if not held]
+    also = alike if not alone else []
+    if row != WHOLE:  # of a whole table, some rows may be what the other arm has as well
+        also = also or [r for r in other if _placed(change, r) and _holds(r["row"], wanted)]
     if also:
         return told("absent", f"both arms resolve {row} as {also[0]['row']}", *picked)
-    answer = f"{alike[0]['row']} to the same question" if alike else "never that row"
-    side = "B" if removed else "A"
-    return told("proven", f"arm {arm} resolves {row} as {good[0]['row']}; arm {side}: {answer}", *picked)
+    # Equal rows of one file are told together, and then the key alone does not say which of them answered.
+    clear = [g for g in alone if row == WHOLE or len(g.get("row_keys", [])) < 2]
+    if not clear:
+        keys = ", ".join(good[0]["row_keys"])
+        why = f"arm {arm} resolves one of the equal rows {keys}, and arm {side} was not asked the same"
+        return told("unknown", why, *picked)
+    return told("proven", f"arm {arm} resolves {row} as {clear[0]['row']}; arm {side}: never that row", *picked)
+
+
+def _same(one: Row, other: Row) -> bool:
+    """The same question: two tables may be asked in the same words."""
+    return (one.get("table"), one["asked"]) == (other.get("table"), other["asked"])
 
 
 def _of_table(probe: Probe, lines: Any) -> list[Row]:
@@ -84,20 +102,22 @@ def _of_table(probe: Probe, lines: Any) -> list[Row]:
     return [r for r in of_kind(lines, "table_row") if named.search(str(r.get("table"))) and "asked" in r and "row" in r]
 
 
-def _placed(change: Change, row: Row) -> bool:
-    """Is this an answer from the row that the change's key names?"""
+def _placed(change: Change, row: Row, laid: bool = False) -> bool:
+    """Is this an answer from the row that the change's key names? `laid`: of the arm whose file is nightgate's own."""
     file, _, wanted = change.key.rpartition("#")
     keys = row.get("row_keys", [])
     if change.lever is Lever.AITER_CSV:
-        return _of_family(file, row.get("file")) and _shaped(wanted, row["asked"])
+        return _of_family(file, row.get("file"), laid) and _shaped(wanted, row["asked"])
     if change.lever is Lever.KERNEL_TABLE:
         return file == row["table"] and wanted in keys
     return f"/{row.get('file')}".endswith(f"/{file}") and (wanted in keys or (wanted == WHOLE and bool(keys)))
 
 
-def _of_family(family: str, file: str | None) -> bool:
-    """Two families have rows of one shape. Where the file is not told, the shape decides."""
-    return file is None or PurePath(file).stem.startswith(family.removesuffix("_tuned_gemm"))
+def _of_family(family: str, file: str | None, laid: bool) -> bool:
+    """Two families have rows of one shape, and the name of one may begin with the other's (a8w8, a8w8_bpreshuffle): a
+    file that nightgate laid has its family's whole name. Where the file is not told, the shape decides."""
+    stem = None if file is None else PurePath(file).stem
+    return stem is None or stem == family or (not laid and stem.startswith(family.removesuffix("_tuned_gemm")))
 
 
 def _shaped(wanted: str, asked: dict[str, Any]) -> bool:

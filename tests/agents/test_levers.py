@@ -67,6 +67,9 @@ def test_writing_leaves_the_old_spec_alone() -> None:
         (ENV, "PYTHONPATH", "/x", "cannot be tuned"),
         (ENV, "HF_HUB_OFFLINE", "0", "cannot be tuned"),
         (ENV, "VLLM_CACHE_ROOT", "/x", "cannot be tuned"),
+        (ENV, "AITER_JIT_DIR", "/x", "cannot be tuned"),  # both arms' kernels in one folder
+        (ENV, "NIGHTGATE_EVIDENCE", "0", "with it a change is seen to be in use"),
+        (ENV, "NIGHTGATE_EVIDENCE_FILES", "/x.py", "cannot be tuned"),
         (ENV, "VLLM_PORT", "1", "cannot be tuned"),
         (ENV, "VLLM_CPU_OMP_THREAD_BIND", "0", "did you mean VLLM_CPU_OMP_THREADS_BIND?"),
         (ENV, "VLLM_CPU_KVCACHE_SPACE", "much", "takes a number"),

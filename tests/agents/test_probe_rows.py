@@ -113,6 +113,41 @@ def test_a_row_of_a_csv_by_its_shape() -> None:
         assert judged(Lever.AITER_CSV, key, None, new, old, elsewhere).outcome == "absent"
 
 
+def test_a_table_whose_name_begins_with_another_ones() -> None:
+    """The changed row is of a8w8; the engine only ever asked a8w8_bpreshuffle, which has a row of that shape."""
+    won: dict[str, JsonValue] = {"kernelId": 31, "splitK": 1}
+    key = "a8w8_tuned_gemm#cu_num=256,M=64,N=7168,K=2048"
+
+    def csv(row: Any, file: str) -> str:
+        return line(f"aiter_csv_{file.removesuffix('_tuned_gemm')}", row, [], f"/t/{file}.csv", M=64, N=7168, K=2048)
+
+    other, mine = csv(won, "a8w8_bpreshuffle_tuned_gemm"), csv(won, "a8w8_tuned_gemm")
+    assert judged(Lever.AITER_CSV, key, None, won, csv(None, "a8w8_tuned_gemm"), other).outcome == "absent"
+    proof = judged(Lever.AITER_CSV, key, None, won, other + csv(None, "a8w8_tuned_gemm"), mine)
+    assert (proof.outcome, proof.seen_in_a) == ("proven", "aiter_csv_a8w8 no row of a file: None")  # its own table's
+
+
+def test_a_row_that_is_made_equal_to_another_one() -> None:
+    """B answers from M_LEQ_32, which has been the same tile all along; the changed M_LEQ_64 is never asked for."""
+    key, file = "gemm/gfx950-GEMM-A16W16.json#M_LEQ_64", "/t/gemm/gfx950-GEMM-A16W16.json"
+
+    def tile(row: Any, rows: list[str], size: int) -> str:
+        return line("aiter_json_gemm", row, rows, file, M=size)
+
+    b = tile(NEW, ["M_LEQ_32", "M_LEQ_64"], 20)
+    assert judged(Lever.AITER_JSON, key, OLD, NEW, tile(NEW, ["M_LEQ_32"], 20), b).outcome == "absent"
+    unknown = judged(Lever.AITER_JSON, key, OLD, NEW, tile(OLD, ["M_LEQ_16"], 3), b)
+    assert (unknown.outcome, unknown.reason) == (
+        "unknown", "arm B resolves one of the equal rows M_LEQ_32, M_LEQ_64, and arm A was not asked the same",
+    )  # fmt: skip
+    both = b + tile(NEW, ["M_LEQ_32", "M_LEQ_64"], 60)  # and now it is: one question has two answers
+    a = tile(NEW, ["M_LEQ_32"], 20) + tile(OLD, ["M_LEQ_64"], 60)
+    assert judged(Lever.AITER_JSON, key, OLD, NEW, a, both).outcome == "proven"
+    # One question may have two answers in one arm (its words do not say the dtype); both arms have both.
+    two = tile(NEW, ["M_LEQ_64"], 60) + tile(OLD, ["M_LEQ_32"], 60)
+    assert judged(Lever.AITER_JSON, key, None, NEW, two, two).outcome == "absent"
+
+
 def test_a_row_of_our_own_tables() -> None:
     """As kernels/nightgate_kernels writes them itself, and as nightgate_evidence.resolved does."""
     a = 'nightgate_kernels: table row w4a16_linear 8 -> {"N": 16} (built in)\n'

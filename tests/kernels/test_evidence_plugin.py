@@ -135,6 +135,26 @@ print(json.dumps(seen))
     assert lines(on, "table_row") and not lines(off, "table_row")
 
 
+def test_an_argument_that_can_not_be_compared_is_no_fault_of_the_engine(tmp_path: Path) -> None:
+    """As a tensor, whose == gives no truth."""
+    code = """
+import types
+import nightgate_evidence.watch as watch
+class Odd:
+    def __hash__(self): return 1
+    def __eq__(self, other): raise RuntimeError("no truth")
+class Hashless:
+    def __hash__(self): raise ValueError("no hash")
+module = types.ModuleType("m")
+module.look = lambda key: "answer"
+asked = []
+assert watch.wrap(module, "look", lambda *told: asked.append(told))
+assert [module.look(key) for key in (Odd(), Odd(), Hashless(), 5, 5)] == ["answer"] * 5
+assert len(asked) == 2, asked
+"""
+    assert len(lines(run(code, write(tmp_path)), "problem")) == 1
+
+
 def test_what_fails_inside_the_watcher_stays_inside(tmp_path: Path) -> None:
     code = """
 import nightgate_evidence, nightgate_evidence.tables as tables

@@ -8,20 +8,23 @@ from pydantic import JsonValue
 
 from agents.research.knobs import Knobs, near
 from contracts import EngineSpec
-from engine.own_plugins import VARIABLES
+from engine.caches import OF_BUILD, OF_PATCHED, OF_SPEC
+from engine.own_plugins import FILES, SWITCH, VARIABLES
 
 _CODE = "it decides which code runs, so the two arms would not be one engine with one change"
 _FILES = "it decides which model files or caches are found; the launch sets it"
 _PLACE = "it is the launch's own, chosen afresh for each engine"
 _CARD = "the night has chosen its card by identity; another one is another night"
 _LOG = "the engine's log is the night's evidence"
+_OURS = "nightgate sets it: with it a change is seen to be in use"
 _SECRET = "it is a secret, and a ledger keeps what it is told"
 NOT_OURS = {
     **dict.fromkeys(("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONSAFEPATH", "PATH", "VIRTUAL_ENV",
                      "VLLM_PLUGINS", "VLLM_TARGET_DEVICE", "VLLM_MODEL_REDIRECT_PATH"), _CODE),
     **dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT",
                      "VLLM_USE_MODELSCOPE", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "XDG_CACHE_HOME",
-                     "XDG_CONFIG_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"), _FILES),
+                     "XDG_CONFIG_HOME", *OF_SPEC, *OF_BUILD, *OF_PATCHED), _FILES),
+    **dict.fromkeys((*SWITCH, FILES), _OURS),
     **dict.fromkeys(("VLLM_PORT", "VLLM_HOST_IP", "VLLM_RPC_BASE_PATH", "VLLM_DP_MASTER_PORT", "MASTER_PORT",
                      "MASTER_ADDR", "HOME", "TMPDIR", "VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK",
                      "VLLM_SERVER_DEV_MODE"), _PLACE),

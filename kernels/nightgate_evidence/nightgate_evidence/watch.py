@@ -90,8 +90,13 @@ def _watched(
 
     @functools.wraps(inner)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        key = _key(args, kwargs)
-        if key in seen:
+        try:  # an argument may have a hash or a comparison of its own that fails
+            key = _key(args, kwargs)
+            told = key in seen
+        except Exception as error:
+            problem(where, error)
+            key, told = None, True
+        if told:
             return inner(*args, **kwargs)
         if around is None:
             answer = inner(*args, **kwargs)
