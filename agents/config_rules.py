@@ -14,7 +14,7 @@ from accuracy_gate.gsm8k import STYLES
 from agents.research.knobs import Knobs
 from agents.strict_yaml import KeyPath
 from agents.tuning.levers import LEVERS
-from agents.tuning.levers.in_overlay import SECTIONS
+from agents.tuning.levers.in_overlay import SECTIONS, container_fault
 from cards.choose import spelled_card
 from cards.visible import CUDA, HIP, ROCR, engine_cards
 from contracts import EngineSettings, Lever, NightConfig, TryItem
@@ -127,6 +127,8 @@ def _engine(engine: EngineSettings) -> Iterator[Problem]:
         if value is None:
             yield ("engine", "compilation", name), "has no value; remove the key to leave the engine's default"
     for lever, section in engine.overlay.items():
+        if section and (wrong := container_fault(lever, engine.container)):
+            yield ("engine", "overlay", lever.value), f"cannot be used: {wrong}"
         for name, value in section.items():
             if wrong := overlay_problem(lever, name, value):
                 yield ("engine", "overlay", lever.value, name), wrong
@@ -164,6 +166,7 @@ def broken_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Probl
     elif item.lever in SECTIONS:
         now = engine.overlay.get(item.lever, {}).get(item.key)
         wrong = overlay_problem(item.lever, item.key, item.after) if item.after is not None else None
+        wrong = wrong or container_fault(item.lever, engine.container)
     else:
         wrong = None if item.key else "is empty; name a key of vLLM's compilation config"
         now = engine.compilation.get(item.key)

@@ -29,7 +29,7 @@ ALWAYS = ("vllm", "aiter")  # what the levers know; an interpreter without one o
 MOST_NAMES = 20  # in the ledger; all of them are in artifacts/
 _CHUNK = 1 << 20
 
-Hashes = dict[str, str]  # path, from the package's name on, with / -> SHA-256, "link to ...", or "unreadable"
+Hashes = dict[str, str]  # path, from the package's name on, with / -> SHA-256, or what it is instead of a file
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,9 @@ def hash_tree(package: Path, stop: Event | None = None) -> Tree:
         try:
             if path.is_symlink():
                 hashes[name] = f"link to {os.readlink(path)}"
+                continue
+            if not path.is_file():  # a pipe or a socket: reading would wait for ever
+                hashes[name] = "no regular file"
                 continue
             digest = hashlib.sha256()
             with open(path, "rb") as file:

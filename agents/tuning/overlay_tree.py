@@ -15,6 +15,7 @@ hashes the installed trees for that (agents/tuning/installed_trees.py).
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -90,13 +91,21 @@ def _stamp(package: Path, folders: list[_Folder], replaced: Mapping[str, bytes])
     for folder in folders:
         for name in folder.files:
             path = f"{folder.path}/{name}"
-            seen = os.stat(package / path.lstrip("/")) if name.endswith(".py") else None
+            seen = _seen(package / path.lstrip("/")) if name.endswith(".py") else None
             digest.update(f"{path}\0{seen.st_size if seen else ''}\0{seen.st_mtime_ns if seen else ''}\n".encode(
                 errors="surrogateescape"))  # fmt: skip
     contents = {path: hashlib.sha256(content).hexdigest() for path, content in sorted(replaced.items())}
     return json.dumps(
         {"format": _FORMAT, "package": str(package), "files": digest.hexdigest(), "replaced": contents}, indent=1
     )
+
+
+def _seen(source: Path) -> os.stat_result:
+    """Of what a link points to; of a link to nothing (an editor's lock is one, ".#x.py") its own."""
+    try:
+        return os.stat(source)
+    except FileNotFoundError:
+        return os.lstat(source)
 
 
 def _build(package: Path, folders: list[_Folder], replaced: Mapping[str, bytes], top: Path) -> None:
@@ -121,9 +130,21 @@ def _build(package: Path, folders: list[_Folder], replaced: Mapping[str, bytes],
             (top / path).parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise PlacementError(f"{package.name}/{path} cannot be added: a part of its path is a file") from None
-        if (top / path).is_dir():
+        except OSError as error:
+            raise _too_long(package, path, error) from None
+        if os.path.isdir(top / path):
             raise PlacementError(f"{package.name}/{path} cannot be replaced: it is a folder")
-        (top / path).write_bytes(content)
+        try:
+            (top / path).write_bytes(content)
+        except OSError as error:
+            raise _too_long(package, path, error) from None
+
+
+def _too_long(package: Path, path: str, error: OSError) -> Exception:
+    """A name that no file can have is the change's fault; anything else stays the disk's."""
+    if error.errno != errno.ENAMETOOLONG:
+        return error
+    return PlacementError(f"{package.name}/{path[:80]}... cannot be added: the name is too long; shorten it")
 
 
 def _looks_where_it_lies(source: Path) -> bool:

@@ -21,8 +21,20 @@ for name in sys.argv[1:]:
     try: spec = u.find_spec(name)
     except (ImportError, ValueError): spec = None
     origin = spec.origin if spec is not None else None
-    found[name] = os.path.dirname(origin) if origin and os.path.basename(origin) == "__init__.py" else None
+    folder = os.path.dirname(origin) if origin and os.path.basename(origin) == "__init__.py" else None
+    found[name] = folder if folder and os.path.isdir(folder) else None
 print("nightgate-answer:" + json.dumps(found))
+"""
+# Of a name that is found and is no such folder: what it is.
+OTHER = """
+import importlib.util as u, os, sys
+try: spec = u.find_spec(sys.argv[1])
+except (ImportError, ValueError): spec = None
+if spec is not None:
+    origin = spec.origin or ""
+    print("nightgate-answer:" + (
+        "in a ZIP file" if os.path.basename(origin) == "__init__.py" else
+        "a single module" if spec.submodule_search_locations is None else "a namespace package, without __init__.py"))
 """
 
 
@@ -42,6 +54,9 @@ def need_package(python: str, name: str) -> Path:
     """The same. Raises PlacementError where there is none."""
     folder = package_folder(python, name)
     if folder is None:
+        told = ask(python, OTHER, (name,)).strip().rpartition("nightgate-answer:")[2]
+        if told:
+            raise PlacementError(f"{name} of {python} is {told}: only a package's folder can be laid over; take it out")
         raise PlacementError(f"{python} has no package {name}: install it there, or take the change out")
     return folder
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from agents.tuning.levers import LEVERS
+from agents.tuning.levers.in_overlay import container_fault
 from agents.tuning.overlay_tree import overlay_tree
 from agents.tuning.packages import need_package, package_folder
 from agents.tuning.patching import patched, syntax_problem
@@ -30,6 +31,8 @@ def place(spec: EngineSpec, folder: Path) -> Placement:
     parts = [(lever, _place(lever, spec, folder)) for lever in sorted(spec.overlay) if spec.overlay[lever]]
     if not parts:
         return NOTHING
+    if os.pathsep in str(folder):
+        raise PlacementError(f"{folder}: Python takes {os.pathsep!r} in a path for a list; choose another folder")
     env = _environment(spec, parts)
     trees: list[str] = []
     laid: list[str] = []  # Python files of theirs, which the watcher in the engine says that it imported
@@ -55,6 +58,8 @@ def _place(lever: Lever, spec: EngineSpec, folder: Path) -> Placed:
     actions = LEVERS.get(lever)
     if actions is None or actions.place is None:
         raise PlacementError(f"lever {lever} lays nothing over installed files: take it out of the overlay")
+    if wrong := container_fault(lever, spec.container):
+        raise PlacementError(wrong)
     entries = {key: value for key, value in spec.overlay[lever].items() if value is not None}
     return actions.place(entries, spec.python, folder / lever.value, spec.env)
 

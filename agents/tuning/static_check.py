@@ -9,6 +9,7 @@ from agents.research.dossier import Dossier
 from agents.research.knobs import Knobs
 from agents.tuning.apply import same, shown
 from agents.tuning.levers import LEVERS, attention_backend, capture_sizes, kv_dtype
+from agents.tuning.levers.in_overlay import container_fault
 from contracts import Change, EngineSpec, Lever
 
 # Keys with rules of their own, by (lever, key): they stay keys of the lever that writes them.
@@ -33,7 +34,7 @@ def static_check(
         return f"lever {change.lever} is not allowed tonight"
     if lever.normalise(change.key) != change.key:
         return f"write the key as {lever.normalise(change.key)!r}"
-    fault = lever.validate(change.key, change.after, knobs)
+    fault = container_fault(change.lever, spec.container) or lever.validate(change.key, change.after, knobs)
     if fault:
         return fault
     held = lever.read(spec, change.key)

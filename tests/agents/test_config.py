@@ -215,6 +215,17 @@ def test_a_container_that_cannot_be_meant(checkout: Path, line: str, words: str)
     assert words in said, said
 
 
+def test_tables_and_patches_are_not_for_an_image(checkout: Path) -> None:
+    patch = "--- a/vllm/x.py\\n+++ b/vllm/x.py\\n@@ -1 +1 @@\\n-a\\n+b\\n"
+    held = (
+        in_a_container(checkout)
+        .read_text()
+        .replace("engine:\n", f'engine:\n  overlay: {{source_patch: {{vllm/x: "{patch}"}}}}\n')
+    )
+    (said,) = refused(night(checkout, held))
+    assert "engine.overlay.source_patch cannot be used: source_patch cannot be laid over the files of an image" in said
+
+
 def test_two_interpreters_are_one_too_many(checkout: Path) -> None:
     text = good(checkout).replace("  model:", "  container: {image: rocm/vllm:1}\n  model:")
     (said,) = refused(night(checkout, text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from agents.tuning.installed_trees import ALWAYS, Looking, differences, hash_tre
 from agents.tuning.overlay import Overlay
 from agents.tuning.packages import need_package
 from agents.watch_trees import beside, compare
-from contracts import EngineSpec, Lever, TryItem
+from contracts import Container, EngineSpec, Lever, TryItem
 from ledger.log import Ledger
 from ledger.report import render_html, render_markdown
 from ledger.schema import InstalledTrees
@@ -48,6 +49,12 @@ def test_what_counts(toy: Toy) -> None:
     assert differences(first.hashes, hash_tree(toy.package).hashes) == [
         "toy/folder (new)", "toy/limits.py (changed)", "toy/link (new)", "toy/ops/tables/gfx906.json (gone)",
     ]  # fmt: skip
+
+
+def test_a_pipe_is_not_waited_for(toy: Toy) -> None:
+    first = hash_tree(toy.package)
+    os.mkfifo(toy.package / "pipe")
+    assert hash_tree(toy.package).hashes == first.hashes | {"toy/pipe": "no regular file"}
 
 
 def test_the_digest_is_of_paths_and_contents(toy: Toy) -> None:
@@ -127,6 +134,14 @@ def test_a_quiet_night_is_identical(night: Night, toy: Toy) -> None:
     assert (before.when, after.when) == ("before", "after")
     assert before.identical is None and after.identical is True and list(after.trees) == ["toy"]
     assert not [e for e in night.ledger.events if e.kind == "warned"]
+
+
+def test_an_image_is_not_looked_for_on_this_machine(night: Night, toy: Toy) -> None:
+    boxed = EngineSpec(python=toy.python, model="m", container=Container(image="rocm/vllm:1"))
+    with beside(night, boxed):
+        pass
+    compare(night, boxed)
+    assert "installed_trees" not in {event.kind for event in night.ledger.events}
 
 
 def test_a_changed_file_is_named_aloud(night: Night, toy: Toy) -> None:

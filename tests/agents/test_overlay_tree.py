@@ -135,6 +135,15 @@ def test_a_new_file_below_a_file_is_refused(toy: Toy, tmp_path: Path) -> None:
         overlay_tree(toy.package, {"limits.py/x.py": b""}, tmp_path / "tree")
     with pytest.raises(PlacementError, match="toy/ops cannot be replaced: it is a folder"):
         overlay_tree(toy.package, {"ops": b""}, tmp_path / "tree")
+    for long in ("y" * 300, f"{'y' * 300}/x.py"):  # no fault of the disk's
+        with pytest.raises(PlacementError, match=r"toy/y+\.\.\. cannot be added: the name is too long"):
+            overlay_tree(toy.package, {long: b""}, tmp_path / "tree")
+
+
+def test_an_editors_lock_is_no_fault(toy: Toy, tmp_path: Path) -> None:
+    (toy.package / ".#limits.py").symlink_to("someone@host.123")
+    tree = overlay_tree(toy.package, EIGHT, tmp_path / "tree")
+    assert toy.says("toy.LIMIT", (str(tree),)) == "8"
 
 
 # Finds vllm where an engine would and imports its envs.py for real, without vllm's own __init__, which loads torch.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +13,24 @@ import pytest
 from pydantic import JsonValue
 
 from agents.arms import ArmFailure, Arms
+from agents.tuning.installed_trees import look
 from agents.tuning.levers import LEVERS
 from agents.tuning.overlay_tree import STAMP
 from agents.tuning.placed import Placed, PlacementError, write_whole
 from agents.tuning.placing import distributions, place
-from contracts import EngineSpec, FailureKind, Frozen, Lever, Limits
+from agents.tuning.static_check import static_check
+from contracts import Change, Container, EngineSpec, FailureKind, Frozen, Lever, Limits
 from engine.command import environment
 from engine.own_plugins import FILES
 from engine.placement import NOTHING
+from tests.agents.examples import KNOBS
 from tests.agents.free_card import FREE
 from tests.agents.test_source_patch import ADDED, FLOOR, LIMIT
 from tests.agents.toy_package import FILES as TOY_FILES
 from tests.agents.toy_package import Toy, install
 from tests.standin import standin_spec
 
+IMAGE = Container(image="rocm/vllm:1")
 TABLE = '{"M_LEQ_64": {"BLOCK_M": 16}}\n'
 
 
@@ -109,6 +114,42 @@ def test_what_does_not_fit_is_refused_in_one_line(
     with pytest.raises(PlacementError) as refused:
         place(spec(toy, source_patch=patches), tmp_path / "overlay")
     assert says in str(refused.value) and len(refused.value.lines) == 1
+
+
+def test_what_is_no_packages_folder_is_called_by_its_name(toy: Toy, tmp_path: Path) -> None:
+    site = toy.package.parent
+    (site / "single.py").write_text("A = 1\n")
+    (site / "spaces").mkdir()
+    with zipfile.ZipFile(site / "zipped.zip", "w") as packed:
+        packed.writestr("zipped/__init__.py", "A = 1\n")
+    (site / "zipped.pth").write_text(f"{site / 'zipped.zip'}\n")
+    for name, what in (("single", "a single module"), ("spaces", "a namespace package"), ("zipped", "in a ZIP file")):
+        patch = {f"{name}/x": LIMIT.replace("toy/", f"{name}/")}
+        with pytest.raises(PlacementError, match=f"^{name} of .* is {what}.*: only a package's folder"):
+            place(spec(toy, source_patch=dict(patch)), tmp_path / "overlay")
+        assert look(toy.python, (name,)) == {}  # not "identical, 0 files"
+
+
+def test_an_images_files_are_not_this_machines(toy: Toy, tmp_path: Path) -> None:
+    """Its interpreter is called python3, and so is one of the host, which has another vLLM or none."""
+    boxed = spec(toy, source_patch={"toy/x": LIMIT}).model_copy(update={"container": IMAGE})
+    with pytest.raises(
+        PlacementError, match="cannot be laid over the files of an image: put it into rocm"
+    ):
+        place(boxed, tmp_path / "overlay")
+    base = boxed.model_copy(update={"overlay": {}})
+    told = static_check(Change(lever=Lever.SOURCE_PATCH, key="toy/x", after=LIMIT), base, KNOBS)
+    assert told is not None and "cannot be laid over the files of an image" in told
+    own = Change(lever=Lever.KERNEL_TABLE, key="add_rms_norm#2048", after={"num_warps": 8})  # brings all that it needs
+    assert static_check(own, base, KNOBS) is None
+    row: dict[str, JsonValue] = {"add_rms_norm#2048": {"num_warps": 8}}
+    boxed = boxed.model_copy(update={"overlay": {Lever.KERNEL_TABLE: row}})
+    assert len(place(boxed, tmp_path / "overlay").python_path) == 2
+
+
+def test_a_folder_that_python_cannot_have_on_its_path(toy: Toy, tmp_path: Path) -> None:
+    with pytest.raises(PlacementError, match="takes ':' in a path for a list; choose another folder"):
+        place(spec(toy, source_patch={"toy/x": LIMIT}), tmp_path / "a:b" / "overlay")
 
 
 def test_a_variable_has_one_master(toy: Toy, tmp_path: Path, stand_in: Callable[[Lever, Placed], None]) -> None:

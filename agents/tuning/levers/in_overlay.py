@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from contracts import EngineSpec, Lever
+from contracts import Container, EngineSpec, Lever
 
 SECTIONS = (Lever.MOE_TABLE, Lever.AITER_JSON, Lever.AITER_CSV, Lever.KERNEL_TABLE, Lever.SOURCE_PATCH)
+
+
+def container_fault(lever: Lever, container: Container | None) -> str | None:
+    """Why this lever cannot serve an engine in a container, or None. What it lays is made from the installed files,
+    and those of an image are not where the loop's own machine has files: its python3, if it has vLLM at all, has
+    another one, whose tables would be measured instead. nightgate's own kernels bring all that they need."""
+    if container is None or lever not in SECTIONS or lever is Lever.KERNEL_TABLE:
+        return None
+    return f"{lever} cannot be laid over the files of an image: put it into {container.image}, or use a host's engine"
 
 
 def keys(lever: Lever, spec: EngineSpec) -> tuple[str, ...]:
