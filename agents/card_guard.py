@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 from agents.command import Problem
-from cards.detect import detect
+from cards.detect import HERE, detect
 from cards.right_card import wrong_card
 from cards.tenancy import Tenancy, busy, held_for_work, size, tenants
 from contracts import Card, CardRule
@@ -27,9 +28,9 @@ class CardBusy(Problem):
     """Somebody else is on the card, or its memory did not come back. One line that names the fix."""
 
 
-def in_use(card: Card, own_pids: Collection[int] = ()) -> str | None:
+def in_use(card: Card, own_pids: Collection[int] = (), root: Path = HERE) -> str | None:
     """Who is on the card besides us, in one line with its name; None when nobody is."""
-    found = busy(tenants(card), own_pids)
+    found = busy(tenants(card, root), own_pids)
     return f"{card.name} is in use: {found}" if found else None
 
 

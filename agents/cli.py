@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from agents.command import DONE, PROBLEM, guarded_command, print_json, say
@@ -82,7 +83,7 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
         )
     else:
         console = Console()
-        console.print(f"card: {card.name} ({card.arch}), {why}")
+        console.print(f"card: {card.name} ({card.arch}), {why}", markup=False)
         for problem in problems:
             console.print(f"{'PROBLEM' if problem.fatal else 'warning'}: {problem.what}: {problem.fix}", markup=False)
         console.print(hypotheses_table(found.hypotheses))
@@ -93,16 +94,17 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
 
 
 def hypotheses_table(hypotheses: tuple[Hypothesis, ...]) -> Table:
+    """What is in square brackets ("[published]") is text, and no markup of rich's."""
     table = Table("#", "change", "says", "gain", "p", "cost s", "why", title="What would be tried, best first")
     for number, h in enumerate(hypotheses, 1):
         table.add_row(
             str(number),
-            str(h.change),
-            h.proposer,
+            escape(str(h.change)),
+            escape(h.proposer),
             f"{h.predicted_gain:.2f}x",
             f"{h.probability:.2f}",
             f"{h.cost_s:.0f}",
-            h.why,
+            escape(h.why),
         )
     return table
 

@@ -44,6 +44,7 @@ TAKEN_OPTIONS = {
     **dict.fromkeys(("-w", "--workdir"), "is set by nightgate to the launch's own folder"),
     "--entrypoint": "is engine.container.python's",
     "--restart": "would start engines that nobody asked for",
+    "--pull": "is set by nightgate, which never fetches an image",
     "--gpus": "is engine.container.devices' (auto gives the night's card)",
 }
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -55,10 +56,20 @@ NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 def broken_rules(config: NightConfig) -> list[Problem]:
     return [
+        *_nul(config.model_dump(mode="json")),
         *_night(config),
         *_engine(config.engine),
         *(problem for i, item in enumerate(config.try_first) for problem in broken_item(i, item, config.engine)),
     ]
+
+
+def _nul(value: JsonValue, path: KeyPath = ()) -> Iterator[Problem]:
+    """No path, flag, image or name can hold a NUL character; engine.env has words of its own for it."""
+    if isinstance(value, str) and "\0" in value and path[:2] != ("engine", "env"):
+        yield path, "holds a NUL character, which can be given to no program and no file"
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from _nul(one, (*path, key))
 
 
 def _night(config: NightConfig) -> Iterator[Problem]:
@@ -148,9 +159,25 @@ def _container(engine: EngineSettings) -> Iterator[Problem]:
             asked_mount(text)
         except ValueError as error:
             yield (*key, "mounts", i), str(error)
+    if not container.python.strip() or container.python.startswith("-"):
+        yield (*key, "python"), "is no interpreter; write its path inside the image, or its name there (python3)"
+    for name, values in (("devices", container.devices), ("groups", container.groups)):
+        for i, value in enumerate(values):
+            if not value.strip() or value.startswith("-"):
+                yield (*key, name, i), f"is no value of --{'device' if name == 'devices' else 'group-add'}: {value!r}"
     for i, option in enumerate(container.extra):
-        if (wrong := TAKEN_OPTIONS.get(option.split("=")[0])) is not None:
-            yield (*key, "extra", i), f"{option.split('=')[0]} {wrong}"
+        short = re.fullmatch(r"-[ditPq]{2,}", option)  # "-tid": several of one letter in one word
+        names = (
+            [f"-{letter}" for letter in option[1:]] if short and option not in TAKEN_OPTIONS else [option.split("=")[0]]
+        )
+        wrong = next((f"{name} {TAKEN_OPTIONS[name]}" for name in names if name in TAKEN_OPTIONS), None)
+        if wrong is not None:
+            yield (*key, "extra", i), wrong
+        elif not option.startswith("-") or option in ("-", "--"):  # the first such word would be taken for the image
+            yield (
+                (*key, "extra", i),
+                f"is no option: {option!r}; write an option and its value as one: --ulimit=memlock=-1",
+            )
 
 
 def broken_item(i: int, item: TryItem, engine: EngineSettings) -> Iterator[Problem]:

@@ -22,6 +22,11 @@ def problem(container: Container) -> tuple[str, str] | None:
     if away.startswith(("tcp://", "ssh://", "http")):
         what = f"engine.container: {runtime} speaks to another machine ({away})"
         return what, "unset it: an engine is only trusted where its process and its port can be seen"
+    listed = [("mounts", text.split(":")[0]) for text in container.mounts]
+    listed += [("devices", text.split(":")[0]) for text in container.devices if text.startswith("/")]
+    for key, path in listed:
+        if not os.path.exists(path):
+            return f"engine.container.{key}: {path} is not on this host", "correct the path, or leave it out"
     version = "{{.Server.Version}}" if runtime == "docker" else "{{.Client.Version}}"
     code, said = _ask(runtime, "version", "--format", version)
     if code != 0:

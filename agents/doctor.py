@@ -60,7 +60,7 @@ class Diagnosis(Frozen):
 
 
 def _card_words(card: Card) -> str:
-    where = f", {card.pci_address}" if card.pci_address else ""
+    where = "".join(f", {name}" for name in (card.place, card.uuid) if name)  # what engine.card may say
     return (
         f"{card.name} ({card.arch}, {card.memory_bytes / GIB:.0f} GiB, {card.compute_units} {UNITS[card.kind]}{where})"
     )
@@ -89,13 +89,15 @@ def doctor(config: NightConfig | None, host: Host | None = None, measure: bool =
         named = config.engine.card if config else None
         card, reason = pick_card(cards, answer.build, config.engine.env if config else {}, named)
     subject, reason = _subject(cards, card, answer, reason)
-    if config is not None:
-        problems += preflight.preflight(config, card, None, host)
-    else:
-        problems += preflight.without_night(python, subject, host)
-    if container is None:
+    if container is None:  # driver and device files first: without them nothing that is installed finds its card
         problems += _of_host(host, software, answer)
-    problems += not_said_yet(card_problems(host.root, host.root / "dev"), problems)
+    if config is not None:
+        later = preflight.preflight(config, card, None, host)
+    else:
+        later = preflight.without_night(python, subject, host)
+    lacks = answer.build == "rocm" and not any(c.kind == "amd" for c in cards)
+    problems += not_said_yet(card_problems(host.root, host.root / "dev"), [*problems, *later], fatal=lacks)
+    problems += later
     problems += _of_versions(subject, answer, software, host)
     problems += _of_ports()
     measured = None
@@ -138,14 +140,14 @@ def _of_host(host: Host, software: Software, answer: Installed) -> Iterator[Prob
         yield from (Problem(what=w, fix=f, fatal=fatal) for w, f, fatal in host_fit.amd_problems(host, software))
 
 
-def not_said_yet(found: Sequence[tuple[str, str]], said: Sequence[Problem]) -> Iterator[Problem]:
-    """What is wrong with cards, but for cards and device files that a problem in `said` is about already. None of it
-    stops a night by itself: where no card is left for the engine, that has been said."""
+def not_said_yet(found: Sequence[tuple[str, str]], said: Sequence[Problem], fatal: bool = False) -> Iterator[Problem]:
+    """What is wrong with cards, but for cards and device files that a problem in `said` is about already. It stops a
+    night (`fatal`) only where the engine needs such a card and none is left: then it is why."""
     told = " ".join(problem.what for problem in said)
     for what, fix in found:
         names = re.findall(r"/dev/[\w/]+|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", what)
         if not names or any(name not in told for name in names):
-            yield Problem(what=what, fix=fix, fatal=False)
+            yield Problem(what=what, fix=fix, fatal=fatal)
 
 
 def _of_versions(card: Card, answer: Installed, software: Software, host: Host) -> Iterator[Problem]:

@@ -49,7 +49,7 @@ def preflight(config: NightConfig, card: Card, night_dir: Path | None, host: Hos
         *_interpreter(config.engine.python, card, host, config.engine.container),
         *_chosen(config, card),
         *_host(config, card, host),
-        *_tenants(card, config.card),
+        *_tenants(card, config.card, host),
         *_model_and_memory(config, card),
         *_machine(night_dir or LOGS, config.limits.disk_free_bytes),
         *_tools(config, card),
@@ -65,7 +65,7 @@ def without_night(python: str | None, card: Card, host: Host | None = None) -> t
     """What can be said before there is a night file. `python` None: set-up has chosen no interpreter."""
     host = host or Host()
     problems = [*_interpreter(python, card, host)] if python else []
-    return (*problems, *_tenants(card, CardRule()), *_machine(LOGS, GIB), *_git(), *_process(host, card, None))
+    return (*problems, *_tenants(card, CardRule(), host), *_machine(LOGS, GIB), *_git(), *_process(host, card, None))
 
 
 def engine_versions(python: str, container: Container | None = None) -> dict[str, str | None]:
@@ -129,12 +129,13 @@ def _interpreter(python: str, card: Card, host: Host, container: Container | Non
         yield Problem(what=f"engine.python: {python} has no vLLM", fix=fix)
     elif answer.build in MAKER and MAKER[answer.build] != card.kind:
         what = f"the engine's vLLM is a {answer.build} build, and no {MAKER[answer.build].upper()} card is visible here"
-        yield Problem(what=what, fix="check the driver and the container's devices, or use a CPU build of vLLM")
+        fix = "mend what else `run_night.py doctor` says of driver, cards and device files, or use a CPU build of vLLM"
+        yield Problem(what=what, fix=fix)
 
 
-def _tenants(card: Card, rule: CardRule) -> Iterator[Problem]:
+def _tenants(card: Card, rule: CardRule, host: Host) -> Iterator[Problem]:
     """Somebody else on the night's card. It is only said where the night will wait for it."""
-    found = in_use(card)
+    found = in_use(card, root=host.root)
     if found and rule.when_busy == "wait":
         fix = f"the night waits until it is free, at most {rule.wait_minutes:g} minutes (card.wait_minutes)"
         yield Problem(what=found, fix=fix, fatal=False)

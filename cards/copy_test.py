@@ -7,6 +7,7 @@ on CPU engines; the GPU half was not yet run on an AMD card.
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -131,7 +132,7 @@ def read_answer(told: Mapping[str, Any], card: Card, at: str) -> MeasuredSheet:
 
 def rate_of(values: Any) -> Rate | None:
     """None where there is no sample."""
-    found = [float(v) for v in values if isinstance(v, int | float) and v > 0]
+    found = [float(v) for v in values if isinstance(v, int | float) and 0 < v < math.inf]
     if not found:
         return None
     return Rate(value=statistics.median(found), lowest=min(found), highest=max(found), repeats=len(found))

@@ -24,8 +24,10 @@ NVIDIA = 0x10DE
 # have Hygon's vendor too.
 CARD_CLASSES = ("0x03", "0x12", "0x0b40")
 GONE = {errno.EIO, errno.ENODEV, errno.ENXIO}
-DEVICES = "--device /dev/kfd --device /dev/dri --group-add video --group-add render"
-HYGON_DEVICES = f"{DEVICES} --device /dev/mkfd -v /opt/hyhal:/opt/hyhal:ro"
+# By number: most images have no group of the name render, and docker refuses a name that it does not know.
+BY_NUMBER = "--group-add $(stat -c %g /dev/kfd)"
+DEVICES = f"--device=/dev/kfd --device=/dev/dri {BY_NUMBER}"
+HYGON_DEVICES = f"{DEVICES} --device=/dev/mkfd -v /opt/hyhal:/opt/hyhal:ro"
 
 Found = Iterator[tuple[str, str]]
 
@@ -159,7 +161,7 @@ def _no_permission(dev_root: Path, cards: tuple[Card, ...]) -> Found:
             group = _group(device)
             yield (
                 f"{shown} may not be opened by this user",
-                f"`sudo usermod -aG {group} $USER` and log in again; in a container: --group-add {group}",
+                f"`sudo usermod -aG {group} $USER` and log in again; in a container: {BY_NUMBER}",
             )
 
 

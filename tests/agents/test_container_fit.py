@@ -83,3 +83,12 @@ def test_an_image_without_vllm_is_told(runtime: Docker, tmp_path: Path) -> None:
     bare = CONTAINER.model_copy(update={"python": shutil.which("python3")})
     with pytest.raises(KnobsError, match=f"in {IMAGE} has no vLLM"):
         vllm_of(bare, tmp_path / "cache")
+
+
+def test_a_mount_or_a_device_that_is_not_on_the_host(runtime: Docker) -> None:
+    """Said before the first launch, which the runtime would refuse."""
+    for key, value in (("mounts", "/no/such,folder:/b:ro"), ("devices", "/dev/no-such")):
+        found = container_fit.problem(CONTAINER.model_copy(update={key: (value,)}))
+        assert found is not None and found[0] == f"engine.container.{key}: {value.split(':')[0]} is not on this host"
+    for fine in ({"mounts": ("/tmp:/b",)}, {"devices": ("auto", "/dev/null", "nvidia.com/gpu=all")}):
+        assert container_fit.problem(CONTAINER.model_copy(update=fine)) is None

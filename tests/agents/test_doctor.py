@@ -18,6 +18,7 @@ from agents.preflight import Problem
 from cards.detect import detect
 from contracts import Card, EngineSettings, NightConfig, Workload
 from tests.agents.z100_host import LI, LIMITS, host, interpreter, z100
+from tests.cards.tenants import FIRST, GPU_ID, kfd, link, opened, process
 from tests.cards.trees import cpu_node, gpu_node, machine, write
 from tests.real import engine_python
 
@@ -64,7 +65,8 @@ def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
         "ports: 20000 to 29999 on 127.0.0.1, a free one for each engine",
         "sheet of gfx906: 1024 GB/s; TFLOPS: fp32 13.3, fp16 26.5, int8 53; no matrix cores, bf16 arithmetic, FP8, "
         "MXFP4 (published, of AMD Radeon Instinct MI50 (32 GB); --measure measures yours)",
-        f"cards: {name} (gfx906, 32 GiB, 60 CUs, 0000:04:00.0); A CPU of the tests (x86_64, 32 GiB, 8 cores)",
+        f"cards: {name} (gfx906, 32 GiB, 60 CUs, 0000:04:00.0, GPU-0000000000001001); "
+        "A CPU of the tests (x86_64, 32 GiB, 8 cores)",
         f"the night's card: none yet: the engine's interpreter has no vLLM; it would be {name} (gfx906)",
         "known of these versions on this card (sources: configs/versions.yaml):",
         "  ROCm 6.3.25211: ROCm 6.3 is what the two forks of vLLM for this arch install, and HIP 6.3 what the Z100 "
@@ -72,11 +74,11 @@ def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
         "  torch 2.9.0: 2.9 is what nlzy's fork and the Z100 report used, 2.10.0 (built with PYTORCH_ROCM_ARCH=gfx906) "
         "what mobydick's does [published]",
         "  Triton 3.5.0: upstream Triton 3.5 to 3.7.1 refuses this arch (unsupported target: 'gfx906') [measured here]",
+        "PROBLEM: li may not use /dev/kfd, /dev/mkfd, /dev/dri/renderD128",
+        "  fix: sudo usermod -aG render li, then log in again (a running tmux keeps the old groups)",
         f"PROBLEM: engine.python: {tmp_path}/engine/python has no vLLM",
         "  fix: install a vLLM for gfx906 (docs/cards.md) and name its interpreter in NIGHTGATE_ENGINE_PYTHON; "
         "`make setup` brings one for the CPU only",
-        "PROBLEM: li may not use /dev/kfd, /dev/mkfd, /dev/dri/renderD128",
-        "  fix: sudo usermod -aG render li, then log in again (a running tmux keeps the old groups)",
         "warning: Triton 3.5.0: upstream Triton 3.5 to 3.7.1 refuses this arch (unsupported target: 'gfx906') "
         "[measured here]",
         "  fix: take Triton 3.8 or 3.9, or a fork's build (triton-gfx906 3.5.1+gfx906 or 3.6.0+gfx906)",
@@ -101,11 +103,11 @@ def test_all_mended(tmp_path: Path, ask: Ask) -> None:
 
 def test_before_the_driver(tmp_path: Path, ask: Ask) -> None:
     found = ask(host(z100(tmp_path / "root", module=None)), python="3.10.12")
-    assert words(found)[1] == (
+    assert words(found)[0] == (  # the driver first, whatever is to be installed later
         "PROBLEM: a Hygon card (0x54b7) sits at 0000:04:00.0, and no driver has it: install Hygon's DCU driver and DTK "
         "(Hygon's developer site), then `modprobe hydcu` (in some versions hycu)"
     )
-    assert "install a vLLM for your card (docs/cards.md)" in words(found)[0]
+    assert "install a vLLM for your card (docs/cards.md)" in words(found)[1]
     assert found.found["driver"] == "none is loaded for AMD or Hygon cards"
 
 
@@ -154,6 +156,49 @@ def test_an_mi355x_on_an_old_rocm(tmp_path: Path, ask: Ask) -> None:
     assert any(
         line.startswith("  vLLM 0.30.0: the image") and line.endswith("[recorded night]") for line in found.lines()
     )
+
+
+def test_an_mi50_in_a_container_without_kfd(tmp_path: Path, ask: Ask) -> None:
+    """The device files are there, the kernel's list of cards is not: that stops the night, so it comes first."""
+    root = tmp_path / "root"
+    machine(root)
+    (root / ".dockerenv").touch()
+    pci = root / "sys/bus/pci/devices/0000:03:00.0"
+    for name, text in (("vendor", "0x1002"), ("device", "0x66a1"), ("class", "0x038000")):
+        write(pci / name, text + "\n")
+    write(root / "sys/bus/pci/drivers/amdgpu/bind", "")
+    (pci / "driver").symlink_to(root / "sys/bus/pci/drivers/amdgpu")
+    for name in ("kfd", "dri/renderD128"):
+        write(root / "dev" / name, "")
+    member = LI.model_copy(update={"gids": (109,)})
+    answer = {**TORCH_ONLY, "vllm": "0.19.1rc0+gfx906", "vllm_distribution": "vllm", "triton": "3.6.0+gfx906"}
+    first = words(ask(host(root, member), **answer))[0]
+    assert first.startswith("PROBLEM: 0000:03:00.0 can be seen, but /sys/class/kfd is not there")
+    found = ask(host(root, member), **TORCH_ONLY)  # before there is a vLLM too
+    assert "/sys/class/kfd is not there" in words(found)[0] and words(found)[0].startswith("PROBLEM")
+    assert "--group-add $(stat -c %g /dev/kfd)" in words(found)[0]
+
+
+def test_an_mi355x_that_somebody_is_on(tmp_path: Path, ask: Ask) -> None:
+    """Asked of the machine that is looked at, with and without a night file."""
+    root = tmp_path / "root"
+    machine(root)
+    gpu_node(
+        root, 1, gfx=90500, simd_count=1024, bank_bytes=288 * GIB, location=0x7500, device=0x75A0, minor=128,
+        vram_bytes=288 * GIB, used_bytes=200 * GIB, product_name="AMD Instinct MI355X",
+    )  # fmt: skip
+    write(root / "sys/class/kfd/kfd/topology/nodes/1/gpu_id", f"{GPU_ID}\n")
+    link(root / "proc/self/ns/pid", FIRST)
+    process(root, 777, "VLLM::EngineCor")
+    opened(root, 777, 3, "/dev/kfd")
+    kfd(root, 777, 199 * GIB)
+    for name in ("kfd", "dri/renderD128"):
+        write(root / "dev" / name, "")
+    answer = {"python": "3.12.3", "torch": "2.9.0", "hip": "7.0.2", "vllm": "0.30.0", "vllm_distribution": "vllm"}
+    assert words(ask(host(root, LI.model_copy(update={"gids": (109,)})), **answer)) == [
+        "PROBLEM: AMD Instinct MI355X is in use: VLLM::EngineCor (pid 777) holds 199.0 GiB of it: end that work, "
+        "choose another card, or set card.when_busy: wait in the night file"
+    ]
 
 
 def test_a_card_or_a_file_is_spoken_of_once() -> None:

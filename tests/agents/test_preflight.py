@@ -85,7 +85,7 @@ def test_a_gpu_build_on_a_machine_without_that_maker_s_card(model: Path, tmp_pat
     lines = fatal(preflight(night(model, python=str(fake)), CPU, tmp_path))
     assert lines == [
         "the engine's vLLM is a rocm build, and no AMD card is visible here: "
-        "check the driver and the container's devices, or use a CPU build of vLLM"
+        "mend what else `run_night.py doctor` says of driver, cards and device files, or use a CPU build of vLLM"
     ]
     assert engine_versions(str(fake)) == {"python": "3.12.3", "vllm": "0.30.0", "torch": "2.9.0", "build": "rocm"}
 
@@ -377,7 +377,7 @@ def test_a_busy_card_is_refused_or_said(
 ) -> None:
     card = mi50(tmp_path, used_bytes=3 << 30)
     computing(tmp_path, 4242, "train.py", 3 << 30)
-    monkeypatch.setattr("agents.card_guard.tenants", lambda card: tenants(card, tmp_path))
+    monkeypatch.setattr("agents.card_guard.tenants", lambda card, root: tenants(card, tmp_path))
     config = night(model).model_copy(update={"card": rule})
     what = "AMD Instinct MI50 is in use: train.py (pid 4242) holds 3.0 GiB of it"
     assert Problem(what=what, fix=fix, fatal=is_fatal) in preflight(config, card, tmp_path / "logs")

@@ -38,7 +38,7 @@ def test_a_container_without_kfd(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "sys/class/kfd")
     ((what, fix),) = card_problems(tmp_path, dev)
     assert what.startswith("0001:75:00.0 can be seen, but /sys/class/kfd is not there")
-    assert "the container lacks /sys/class/kfd; start it with --device /dev/kfd --device /dev/dri" in fix
+    assert "the container lacks /sys/class/kfd; start it with --device=/dev/kfd --device=/dev/dri" in fix
     assert "CONFIG_HSA_AMD" in fix and "mkfd" not in fix
 
 
@@ -48,7 +48,7 @@ def test_a_hygon_container_gets_hygon_s_flags(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "sys/bus")  # only the DRM nodes are left to see the cards by
     ((what, fix),) = card_problems(tmp_path, dev)
     assert what.startswith("0000:04:00.0, 0000:0a:00.0 can be seen")
-    assert "--device /dev/mkfd -v /opt/hyhal:/opt/hyhal:ro" in fix
+    assert "--device=/dev/mkfd -v /opt/hyhal:/opt/hyhal:ro" in fix
 
 
 def test_a_card_that_fell_off_the_bus(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_device_files_that_this_user_may_not_open(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"{name} may not be opened by this user: `sudo usermod -aG root $USER` and log in again; "
-        "in a container: --group-add root"
+        "in a container: --group-add $(stat -c %g /dev/kfd)"
         for name in ("/dev/kfd", "/dev/dri/renderD136")
     ]
 
