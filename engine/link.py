@@ -54,9 +54,16 @@ class KeeperLink:
         job = {"argv": argv, "env": env, "cwd": str(cwd), "log_path": str(log_path), "grace_s": grace_s,
                "cidfile": str(cidfile) if cidfile else None}  # fmt: skip
         self._tell(json.dumps(job) + "\n")
-        if not self._hear("pid", CONTAINER_START_S if cidfile else START_S):
+        patience = CONTAINER_START_S if cidfile else START_S
+        if not self._hear("pid", patience):
+            silent = self._process.poll() is None
             self.close()
-            raise NotStarted(self._said.get("error") or "the engine's keeper did not start")
+            lost = "the engine's keeper did not start"
+            if cidfile and silent:
+                client = Path(argv[0]).name
+                lost = f"{client} did not say within {patience:.0f} s which process it started: see whether "
+                lost += f"`{client} run` and `{client} inspect` work here"
+            raise NotStarted(self._said.get("error") or lost)
         self.pid: int = self._said["pid"]
         self.started: float = self._said["started"]  # seconds since the epoch
         self.container: str | None = self._said.get("container")  # its id
