@@ -152,17 +152,28 @@ def _no_permission(dev_root: Path, cards: tuple[Card, ...]) -> Found:
     if not cards:
         return
     hygon = any(card.name.startswith("Hygon") or (card.driver or "").startswith("hy") for card in cards)
+    missing: list[str] = []
+    shut: dict[str, list[str]] = {}
     for device in (dev_root / "kfd", *(dev_root / f"dri/renderD{c.render_minor}" for c in cards if c.render_minor)):
         shown = f"/dev/{device.relative_to(dev_root)}"
         if not there(device):
-            flags = HYGON_DEVICES if hygon else DEVICES
-            yield f"{shown} is not there", f"in a container: start it with {flags}; on the host: reload the driver"
+            missing.append(shown)
         elif not os.access(device, os.R_OK | os.W_OK):
-            group = _group(device)
-            yield (
-                f"{shown} may not be opened by this user",
-                f"`sudo usermod -aG {group} $USER` and log in again; in a container: {BY_NUMBER}",
-            )
+            shut.setdefault(_group(device), []).append(shown)
+    if missing:
+        flags = HYGON_DEVICES if hygon else DEVICES
+        is_not = "is not there" if len(missing) == 1 else "are not there"
+        yield f"{_few(missing)} {is_not}", f"in a container: start it with {flags}; on the host: reload the driver"
+    for group, names in shut.items():
+        yield (
+            f"{_few(names)} may not be opened by this user",
+            f"`sudo usermod -aG {group} $USER` and log in again; in a container: {BY_NUMBER}",
+        )
+
+
+def _few(names: list[str]) -> str:
+    """A host with divided cards has 64 device files."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _unlike(cards: tuple[Card, ...]) -> Found:

@@ -111,7 +111,7 @@ def test_device_files_that_are_not_there(tmp_path: Path) -> None:
     hosts.z100(tmp_path)
     shutil.rmtree(tmp_path / "dev")
     whats = [what for what, _ in card_problems(tmp_path, tmp_path / "dev")]
-    assert whats == ["/dev/kfd is not there", "/dev/dri/renderD128 is not there", "/dev/dri/renderD129 is not there"]
+    assert whats == ["/dev/kfd, /dev/dri/renderD128, /dev/dri/renderD129 are not there"]
 
 
 def test_device_files_that_this_user_may_not_open(tmp_path: Path) -> None:
@@ -135,9 +135,8 @@ def test_device_files_that_this_user_may_not_open(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        f"{name} may not be opened by this user: `sudo usermod -aG root $USER` and log in again; "
+        "/dev/kfd, /dev/dri/renderD136 may not be opened by this user: `sudo usermod -aG root $USER` and log in again; "
         "in a container: --group-add $(stat -c %g /dev/kfd)"
-        for name in ("/dev/kfd", "/dev/dri/renderD136")
     ]
 
 
@@ -172,3 +171,18 @@ def test_unlike_archs_on_one_tree_without_pci(tmp_path: Path) -> None:
     """A recorded topology alone: no bus to ask, so no card counts as fallen."""
     gpu_node(tmp_path, 1, gfx=90006, simd_count=240, bank_bytes=1, location=0x300, minor=0)
     assert [what for what, _ in card_problems(tmp_path, hosts.devices(tmp_path))] == []
+
+
+def test_64_parts_of_cards_are_one_line(tmp_path: Path) -> None:
+    """Eight cards in CPX, and a container that was given none of their device files."""
+    for i in range(64):
+        location = (i // 8 + 1) << 8 | i % 8 << 28
+        gpu_node(
+            tmp_path, i + 2, gfx=90402, simd_count=152, bank_bytes=24 << 30, location=location, minor=128 + i,
+            vram_bytes=None if i % 8 else 192 << 30, device=0x74A1,
+        )  # fmt: skip
+    cards = detect_amd(tmp_path)
+    assert len(cards) == 64 and (cards[0].place, cards[63].place) == ("0000:01:00.0#0", "0000:08:00.0#7")
+    whats = [what for what, _ in card_problems(tmp_path, tmp_path / "dev")]
+    first = ", ".join(f"/dev/dri/renderD{minor}" for minor in (128, 129, 130))
+    assert whats == [f"/dev/kfd, {first} and 61 more are not there"]
