@@ -204,7 +204,7 @@ def test_a_containers_lists_may_be_auto_and_more(checkout: Path) -> None:
         ("python: '-c'", "engine.container.python is no interpreter"),
         ("devices: ['--privileged']", "engine.container.devices[0] is no value of --device: '--privileged'"),
         ("groups: ['']", "engine.container.groups[0] is no value of --group-add: ''"),
-        ('mounts: ["/a\\0:/b"]', "engine.container.mounts[0] holds a NUL character"),
+        ('mounts: ["/a\\\\0:/b"]', "engine.container.mounts[0] holds a NUL character"),
         ("imag: x", "engine.container.imag is not a key here; did you mean engine.container.image?"),
         ("devices: /dev/kfd", "engine.container.devices must be a list, got the text '/dev/kfd'"),
         ("shm_gib: 0", "engine.container.shm_gib must be above 0, got 0"),
