@@ -180,7 +180,8 @@ class Overlay:
         inside = self.folder / ".git"
         if not inside.is_dir() or self._run("rev-parse", "--git-dir").returncode == 0:
             return
-        if not any(path.is_file() for path in (inside / "objects").rglob("*")):
+        held = (*(inside / "objects").rglob("*"), *(inside / "refs").rglob("*"), inside / "packed-refs")
+        if not any(path.is_file() for path in held):  # a branch without its objects is damage, and kept changes lost
             shutil.rmtree(inside)
 
     def _head(self) -> str | None:

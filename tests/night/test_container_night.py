@@ -23,7 +23,9 @@ def test_a_night_in_containers_that_was_killed_and_went_on(tmp_path: Path, monke
     with docker(tmp_path / "docker") as found:
         for name, value in {**found.environment, "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
             monkeypatch.setenv(name, value)
-        config, logs = str(write_night(tmp_path, engine=in_a_container())), ("--logs", str(tmp_path / "logs"))
+        settings = [item for item in NIGHT["try_first"] if item["lever"] != "source_patch"]  # type: ignore[attr-defined]
+        config = str(write_night(tmp_path, engine=in_a_container(), try_first=settings))
+        logs = ("--logs", str(tmp_path / "logs"))
         run(config, *logs, killed_at=("launch_started", "-"))
         night = only_night(tmp_path / "logs")
         wait_for_no_engine(night)  # the keeper has seen to it
