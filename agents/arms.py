@@ -59,7 +59,7 @@ class Arms:
         """The engines asked for, up and ours; those already up with the same spec are used as they are. Others are
         started together on a CPU, and one after the other on a GPU: there vLLM takes the card's free memory before and
         after a trial step for its own use, and counts what a neighbour takes in that moment (two at once on one H200:
-        the second found "No available memory for the cache blocks" in one of three pairs; vLLM 0.26, 2026-11-30).
+        the second found "No available memory for the cache blocks" in one of two pairs; vLLM 0.26, 2026-11-30).
         `meanwhile` is work that needs no card, done while the first start; what it raises is raised. Raises ArmFailure;
         what was started beside a failed one stays up. Raises CardBusy before anything is started."""
         missing = [arm for arm, spec in wanted.items() if not self.is_up(arm, spec)]

@@ -50,17 +50,10 @@ def distribution(python: str, container: Container | None = None) -> tuple[str, 
         ran = subprocess.run(
             [python, "-c", PROBE], env=env, cwd="/", capture_output=True, text=True, timeout=60, check=False
         )
-        found = dict(json.loads(ran.stdout or "{}"))
+        fix = "set engine.python to an interpreter that has, or run `make setup`"
+        return _vllm_of(ran, python, fix)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise no_vllm(f"{python} is no usable Python ({error}): set engine.python") from error
-    for name in DISTRIBUTIONS:
-        if name in found:
-            return name, found[name]
-    said = ran.stderr.strip().splitlines()
-    raise no_vllm(
-        f"{python} has no vLLM{f' ({said[-1]})' if said else ''}: set engine.python to an interpreter that has, "
-        "or run `make setup`"
-    )
 
 
 def _in_image(container: Container) -> tuple[str, str]:
@@ -68,19 +61,22 @@ def _in_image(container: Container) -> tuple[str, str]:
         ran = subprocess.run(
             question(container, PROBE), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=IMAGE_S
         )
-        found = dict(json.loads(ran.stdout or "{}"))
+        who = f"{container.python} in the image {container.image}"
+        return _vllm_of(ran, who, "correct engine.container.image or engine.container.python")
     except FileNotFoundError as error:
         raise no_vllm(f"{container.runtime} is not installed: install it, or set engine.container.runtime") from error
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise no_vllm(f"the image {container.image} could not be asked ({error}): try `run_night.py doctor`") from error
+
+
+def _vllm_of(ran: subprocess.CompletedProcess[str], who: str, fix: str) -> tuple[str, str]:
+    """(name, version) from PROBE's answer. Raises EngineFailure when it names none, ValueError when it is no answer."""
+    found = dict(json.loads(ran.stdout or "{}"))
     for name in DISTRIBUTIONS:
         if name in found:
             return name, found[name]
     said = ran.stderr.strip().splitlines()
-    raise no_vllm(
-        f"{container.python} in the image {container.image} has no vLLM{f' ({said[-1]})' if said else ''}: correct "
-        "engine.container.image or engine.container.python"
-    )
+    raise no_vllm(f"{who} has no vLLM{f' ({said[-1]})' if said else ''}: {fix}")
 
 
 def shims(python: str, folder: Path, container: Container | None = None) -> tuple[Path, ...]:

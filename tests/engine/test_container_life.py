@@ -12,12 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from contracts import EngineSpec, FailureKind, LaunchRecord, Limits
+from contracts import EngineSpec, FailureKind, Limits
 from engine.orphans import alive, end_orphans, wait_gone
 from engine.ports import listeners
 from engine.running import EngineFailure
 from engine.server import Engine
 from tests.containers import CONTAINER, DIGEST, IMAGE_ID, Docker, docker
+from tests.engine.dying_loop import Loop, dying_loop, loop_program
 from tests.standin import PYTHON
 
 LIMITS = Limits(engine_start_s=20, engine_stop_s=5)
@@ -168,39 +169,14 @@ def test_no_runtime_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 # --- the loop dies ------------------------------------------------------------------------------------------------
 
-LOOP = """
-import sys, time
-from pathlib import Path
-from contracts import Limits
-from engine.server import Engine
-from tests.engine.test_container_life import boxed
-limits = Limits(engine_start_s=20, engine_stop_s=1)
-engine = Engine.start(boxed({"STANDIN_CHILD": "1"}), "L1", Path(sys.argv[1]), limits)
-engine.wait_ready()
-print(engine.record.model_dump_json(), flush=True)
-print(engine._link.keeper_pid, *engine.pids(), flush=True)
-time.sleep(600)
-"""
-Loop = tuple[subprocess.Popen[str], LaunchRecord, list[psutil.Process]]
+LOOP = loop_program("from tests.engine.test_container_life import boxed", 'boxed({"STANDIN_CHILD": "1"})', 1)
 
 
 @pytest.fixture
 def loop(tmp_path: Path, runtime: Docker) -> Iterator[Loop]:
-    """A loop in a process of its own with a container up: (loop, record, [keeper, then the client and the engine])."""
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-c", LOOP, str(tmp_path / "night")], cwd=root, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    record = LaunchRecord.model_validate_json(process.stdout.readline())
-    below = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
-    yield process, record, below
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    for one in below:
-        if one.is_running():
-            one.kill()
+    """A container is up: (loop, record, [keeper, then the client and the engine])."""
+    with dying_loop(LOOP, tmp_path / "night") as found:
+        yield found
 
 
 def test_kill_9_of_the_loop_leaves_nothing(loop: Loop, runtime: Docker) -> None:

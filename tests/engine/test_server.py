@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +13,13 @@ import httpx
 import psutil
 import pytest
 
-from contracts import EngineSpec, FailureKind, LaunchRecord, Limits
+from contracts import EngineSpec, FailureKind, Limits
 from engine import server
 from engine.orphans import alive, end_orphans, same_process, wait_gone
 from engine.ports import free_port
 from engine.running import EngineFailure, RunningEngine
 from engine.server import Engine
+from tests.engine.dying_loop import Loop, dying_loop, loop_program
 from tests.standin import standin_spec
 
 LIMITS = Limits(engine_start_s=20, engine_stop_s=5)
@@ -246,40 +245,18 @@ def test_a_lost_launch_with_the_same_id_leaves_no_words_in_the_new_ones_reason(t
 
 # --- the loop dies ------------------------------------------------------------------------------------------------
 
-LOOP = """
-import sys, time
-from pathlib import Path
-from contracts import Limits
-from engine.server import Engine
-from tests.standin import standin_spec
-limits = Limits(engine_start_s=20, engine_stop_s=0.5)
-engine = Engine.start(standin_spec({"STANDIN_CHILD": "1"}), "L1", Path(sys.argv[1]), limits)
-engine.wait_ready()
-print(engine.record.model_dump_json(), flush=True)
-print(engine._link.keeper_pid, *engine.pids(), flush=True)
-time.sleep(600)
-"""
+LOOP = loop_program("from tests.standin import standin_spec", 'standin_spec({"STANDIN_CHILD": "1"})', 0.5)
 
 
 @pytest.fixture
-def loop(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], LaunchRecord, list[psutil.Process]]]:
-    """A loop in a process of its own with an engine up: (loop, record, [keeper, engine, its child])."""
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen([sys.executable, "-c", LOOP, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    record = LaunchRecord.model_validate_json(process.stdout.readline())
-    below = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
-    yield process, record, below
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    for one in below:
-        if one.is_running():
-            one.kill()
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    """(loop, record, [keeper, engine, its child])."""
+    with dying_loop(LOOP, tmp_path) as found:
+        yield found
 
 
 def test_kill_9_of_the_loop_leaves_nothing(
-    loop: tuple[subprocess.Popen[str], LaunchRecord, list[psutil.Process]],
+    loop: Loop,
 ) -> None:
     process, record, below = loop
     assert len(below) == 3
@@ -290,7 +267,7 @@ def test_kill_9_of_the_loop_leaves_nothing(
 
 
 def test_kill_9_of_loop_and_keeper_leaves_orphans_which_the_next_loop_ends(
-    loop: tuple[subprocess.Popen[str], LaunchRecord, list[psutil.Process]],
+    loop: Loop,
 ) -> None:
     process, record, (keeper, *engine) = loop
     process.send_signal(signal.SIGSTOP)  # so that it cannot see its keeper go
