@@ -20,7 +20,7 @@ from cards.detect import HERE, detect
 from cards.driver import Software, read_software
 from cards.findings import card_problems
 from cards.installed import Installed, installed
-from cards.sheet import SheetError, read_sheet, with_measured
+from cards.sheet import sheet_if_any, with_measured
 from cards.visible import card_environment
 from contracts import Card, Frozen, MeasuredSheet, NightConfig
 from engine.ports import FIRST, LAST, free_port
@@ -155,9 +155,7 @@ def _of_versions(card: Card, answer: Installed, software: Software, host: Host) 
         return
     for what, fix, fatal in host_fit.version_problems(card, answer, software, host.root):
         yield Problem(what=what, fix=fix, fatal=fatal)
-    try:
-        read_sheet(card.arch)
-    except SheetError:
+    if sheet_if_any(card.arch) is None:
         what = (
             f"there is no sheet of {card.arch} in configs/cards/, so no roofline is drawn and no gain is bounded by one"
         )
@@ -217,10 +215,7 @@ def _found(
 
 def _sheet_words(card: Card, measured: MeasuredSheet | None) -> dict[str, str]:
     found: dict[str, str] = {}
-    try:
-        sheet = read_sheet(card.arch)
-    except SheetError:
-        sheet = None
+    sheet = sheet_if_any(card.arch)
     if sheet is not None:
         peaks = ", ".join(f"{name} {peak.value:g}" for name, peak in sheet.tflops.items())
         lacks = ", ".join(words for word, words in WORDS_OF_LACK.items() if word in sheet.absent)

@@ -140,6 +140,14 @@ def _all_names() -> str:
     return ", ".join(f"{arch} ({', '.join(_names(arch))})" for arch in known_sheets())
 
 
+def sheet_if_any(arch: str) -> CardSheet | None:
+    """read_sheet, or None where there is none that can be used (a CPU, an arch of which nobody wrote)."""
+    try:
+        return read_sheet(arch)
+    except SheetError:
+        return None
+
+
 def read_sheet(arch: str) -> CardSheet:
     """Raises SheetError naming the archs there are."""
     path = FOLDER / f"{arch}.yaml"

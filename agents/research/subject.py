@@ -22,7 +22,7 @@ from agents.research.regular_file import open_regular, read_regular
 from agents.research.vllm_source import knobs_from_source
 from agents.tuning.levers import compilation, engine_flag
 from cards.detect import detect
-from cards.sheet import CardSheet, SheetError, arch_of, read_sheet
+from cards.sheet import CardSheet, SheetError, arch_of, read_sheet, sheet_if_any
 from contracts import Card, Container, EngineSpec, NightConfig, Workload
 
 MOST_CONFIG_BYTES = 4 << 20
@@ -146,10 +146,7 @@ def _card(arch: str) -> tuple[Card, CardSheet | None]:
     if arch == "auto":
         cards = detect()
         card = next((c for c in cards if c.kind != "cpu"), cards[0])
-        try:
-            return card, read_sheet(card.arch)
-        except SheetError:
-            return card, None
+        return card, sheet_if_any(card.arch)
     try:
         sheet = read_sheet(arch_of(arch))
     except SheetError as error:

@@ -26,7 +26,7 @@ from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
 from cards.copy_test import CopyTestError, copy_test
 from cards.installed import installed
-from cards.sheet import CardSheet, SheetError, read_sheet, with_measured
+from cards.sheet import CardSheet, sheet_if_any, with_measured
 from cards.visible import card_environment
 from contracts import Card, Change, EngineSpec, Hypothesis, MeasuredSheet, Measurement, NightConfig
 from judge.noise import noise_floor, noise_warnings
@@ -79,11 +79,8 @@ def measure_card(night: Night) -> None:
 def sheet_of(card: Card, measured: MeasuredSheet | None = None) -> CardSheet | None:
     """The card's sheet, tonight's own bandwidth in it; None where nobody wrote one (a CPU, an unknown
     arch)."""
-    try:
-        sheet = read_sheet(card.arch)
-    except SheetError:
-        return None
-    return with_measured(sheet, measured)[0] if measured else sheet
+    sheet = sheet_if_any(card.arch)
+    return with_measured(sheet, measured)[0] if sheet and measured else sheet
 
 
 def measured_tonight(night: Night) -> MeasuredSheet | None:

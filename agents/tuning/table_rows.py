@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from agents.research.knobs import near
 from agents.research.tables.lds import lds_need, not_powers_of_two
-from cards.sheet import CardSheet, SheetError, known_sheets, read_sheet
+from cards.sheet import CardSheet, known_sheets, sheet_if_any
 
 WHOLE = "*"  # as a row: the whole table
 MOST_WARPS = 16  # 1024 lanes are all that a block of an AMD card may have, 64 a warp
@@ -80,11 +80,10 @@ def sheet_of(name: str) -> CardSheet | None:
     """The sheet of an AMD card by its arch ("gfx950") or by a name with its model in it ("AMD_Instinct_MI355_OAM").
     None where there is no such sheet: then nothing is held to a limit."""
     for arch in known_sheets():
-        try:
-            sheet = read_sheet(arch)
-        except SheetError:
+        sheet = sheet_if_any(arch)
+        if sheet is None or sheet.kind != "amd":
             continue
-        if sheet.kind == "amd" and (sheet.arch == name or _models(name) & _models(" ".join((sheet.name, *sheet.also)))):
+        if sheet.arch == name or _models(name) & _models(" ".join((sheet.name, *sheet.also))):
             return sheet
     return None
 
