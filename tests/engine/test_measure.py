@@ -214,7 +214,7 @@ def test_lines_that_do_not() -> None:
 
 def test_a_sentinel_watches_the_window_and_is_ended_with_it(tmp_path: Path) -> None:
     cpu = next(card for card in detect() if card.kind == "cpu")
-    with started(tmp_path, STANDIN_STEP_MS="50") as engine:  # a window of a second, which a loaded machine looks into too
+    with started(tmp_path, STANDIN_STEP_MS="50") as engine:  # a window of a second
         sentinel = Sentinel(cpu, lambda: {engine.process.pid}, period_s=0.01)
         m = measure(engine, WORKLOAD, 1, "A", 0, 0, tmp_path / "artifacts/runs", Limits(), sentinel)
         with pytest.raises(EngineFailure):  # an engine that breaks ends it too
