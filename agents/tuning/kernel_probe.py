@@ -17,6 +17,10 @@ from contracts import PathEvidence, Probe
 # How many times as many launches count as different. Equal requests are batched differently from run to run, so equal
 # engines differ too, by how much nobody has measured: judged, with room.
 LAUNCHES_DIFFER = 1.5
+# The same reason: some launches of equal engines have a grid, or a table's row, of their own. The change shows where at
+# least this share of one arm's launches has a value that the other arm never had: judged. A grid follows the batch too,
+# so that block, shared memory and registers are the better witnesses.
+SHARE_DIFFERS = 0.25
 SHOWN = 8
 Outcome = Literal["proven", "absent", "unknown"]
 
@@ -53,8 +57,10 @@ def judge_kernels(probe: Probe, a: Kernels, b: Kernels) -> PathEvidence:
         if not seen_a or not seen_b:
             missing = "A" if not seen_a else "B"
             return told("unknown", f"the profile of arm {missing} does not tell the {attribute} of /{probe.pattern}/")
-        if set(seen_a) == set(seen_b):
-            equal.append(f"{attribute} ({', '.join(sorted(seen_a)[:3])})")
+        new = max(_share_outside(seen_a, seen_b), _share_outside(seen_b, seen_a))
+        if new < SHARE_DIFFERS:
+            most = ", ".join(value for value, _ in seen_a.most_common(3))
+            equal.append(f"{attribute} ({most}{f'; {new:.0%} of the launches differ' if new else ''})")
     if equal:
         return told("absent", f"the same kernels in both arms, equal in {', '.join(equal)}")
     return told("proven", f"the same kernels in both arms, different in {', '.join(probe.differs)}")
@@ -87,6 +93,11 @@ def _values(kernels: list[KernelSeen], attribute: str) -> Counter[str]:
     for kernel in kernels:
         found.update(getattr(kernel, attribute))
     return found
+
+
+def _share_outside(values: Counter[str], others: Counter[str]) -> float:
+    """Of the launches in `values`, those with a value that `others` does not have."""
+    return sum(n for value, n in values.items() if value not in others) / values.total()
 
 
 def _words(kernels: list[KernelSeen]) -> str | None:

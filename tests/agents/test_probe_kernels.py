@@ -54,6 +54,14 @@ def test_another_tile_keeps_its_symbol_and_changes_its_grid(tmp_path: Path) -> N
     assert judge_kernels(probe.model_copy(update={"differs": ()}), a, b).outcome == "absent"
 
 
+def test_a_few_launches_of_another_batch_are_no_other_tile(tmp_path: Path) -> None:
+    """Equal engines that batch their requests differently launch some grids that the other did not."""
+    a, b = trace(tmp_path, "a", [moe(8)] * 9 + [moe(24)]), trace(tmp_path, "b", [moe(8)] * 9 + [moe(40)])
+    probe = Probe(kind="kernel", pattern="fused_moe", differs=("grid",))
+    equal = judge_kernels(probe, a, b)
+    assert equal.outcome == "absent" and "grid (8x1x1, 24x1x1; 10% of the launches differ)" in equal.reason
+
+
 def test_a_variant_of_a_kernel_by_its_memory_and_registers(tmp_path: Path) -> None:
     """As the torch profiler tells them on CUDA."""
     a = trace(tmp_path, "a", [moe(8, **{"shared memory": 16384, "registers per thread": 128})])
