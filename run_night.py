@@ -33,9 +33,7 @@ def complain(message: str, code: int) -> int:
 def run(
     config: Annotated[Path, typer.Argument(help="A night file, for example configs/nights/first_night.yaml.")],
     hours: Annotated[float | None, typer.Option(help="Budget, instead of the file's minutes.", min=0.01)] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the newest night of this name.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest night of this name.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and rank what would be tried.")] = False,
     logs: Annotated[Path, typer.Option(help="Where nights are kept.")] = CHECKOUT / "logs",
     as_json: JsonFlag = False,

@@ -121,9 +121,7 @@ class Refused(Frozen):
 class NoAnswer(Exception):
     """Inside this room only: becomes a Refused."""
 
-    def __init__(
-        self, outcome: Outcome, reason: str, wait_s: float | None = None, another_form: bool = False
-    ) -> None:
+    def __init__(self, outcome: Outcome, reason: str, wait_s: float | None = None, another_form: bool = False) -> None:
         super().__init__(reason)
         self.outcome, self.reason = outcome, reason
         self.wait_s = wait_s  # worth another try after so long; 0: the server names no time

@@ -71,9 +71,7 @@ class Progress(Frozen):
     tried: tuple[Change, ...] = ()  # tonight
     trial: Trial | None = None
     winners: tuple[Winner, ...] = ()
-    incumbent_runs: tuple[
-        Measurement, ...
-    ] = ()  # its latest ones: what a probe compares with
+    incumbent_runs: tuple[Measurement, ...] = ()  # its latest ones: what a probe compares with
     incumbent_failures: int = 0  # in a row
     pair_s: float = 0.0  # what the last launch pair cost, for the budget
     outcome: str = "done"  # done, budget, problem

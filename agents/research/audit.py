@@ -156,6 +156,7 @@ def as_finding(h: Hypothesis) -> Finding:
             phase="all",
             share=share,
             share_from="all of it" if h.bound is None else f"bound {h.bound:.2f}x",
+            share_measured=h.bound is not None,
             speedup=share / max(rest, 1e-9) if share else 1.0,
             speedup_from=f"predicted gain {h.predicted_gain:.2f}x",
             probability=h.probability,

@@ -127,7 +127,7 @@ def _order(raw: list[Any], opportunities: int) -> tuple[list[Turn], list[str]]:
 
 
 def _name(raw: Any) -> str:
-    """" (engine_flag: max-num-seqs)" where the model says so much."""
+    """ " (engine_flag: max-num-seqs)" where the model says so much."""
     if not isinstance(raw, dict):
         return ""
     words = [raw[k] for k in ("lever", "key") if isinstance(raw.get(k), str)]

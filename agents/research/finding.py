@@ -32,6 +32,7 @@ class Terms(Frozen):
     phase: Phase
     share: float = Field(ge=0, le=1)  # of the objective's time: phase weight * share of that phase
     share_from: str
+    share_measured: bool = False  # a profile says it: then no gain beyond `bound` is believed
     speedup: float = Field(gt=0)  # of that share alone
     speedup_from: str
     probability: float = Field(ge=0, le=1)
@@ -62,6 +63,7 @@ def together(parts: Sequence[Terms], known: Sequence[Terms] = ()) -> Terms:
         update={
             "share": min(1.0, share),
             "share_from": _one_beginning([part.share_from for part in parts]),
+            "share_measured": all(part.share_measured for part in parts),
             "speedup": share / left if left else parts[0].speedup,
             "speedup_from": "; ".join(dict.fromkeys(part.speedup_from for part in parts)),
         }
@@ -102,10 +104,11 @@ class Finding(Frozen):
     same_as: str = ""
 
     def hypothesis(self) -> Hypothesis | None:
-        """For a night's queue, or None where nothing can be applied or won."""
+        """For a night's queue, or None where nothing can be applied or won. A share that was judged or estimated bounds
+        nothing: it may be several times too small, and the night would call a real gain mismeasured."""
         if self.change is None or self.terms is None or self.terms.gain <= 1:
             return None
-        bound = self.terms.bound
+        bound = self.terms.bound if self.terms.share_measured else math.inf
         return Hypothesis(
             change=self.change,
             proposer=self.reader,

@@ -53,7 +53,7 @@ def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research
     dropped: list[str] = []
     for name in names:
         try:
-            found += READERS[name].read(dossier)
+            found += READERS[name].hypotheses(dossier)
             dropped += READERS[name].dropped(dossier)
         except Exception as error:  # a reader is a guest: its fault must not end the night
             dropped.append(f"reader {name} failed and was left out: {type(error).__name__}: {error}")

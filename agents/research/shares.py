@@ -10,19 +10,21 @@ from contracts import Frozen
 
 
 class Share(Frozen):
-    """`estimated`: no profile said it of the phase, the roofline did."""
+    """`estimated`: no profile said it of the phase, the roofline did. `measured`: a profile said all of it, the phase's
+    own weight too."""
 
     value: float
     estimated: bool = False
+    measured: bool = False
     words: str  # "attention is 43% of prefill (profile.json), prefill 80% of the time (estimated: roofline of gfx950)"
 
 
 def phase_share(dossier: Dossier, phase: Phase) -> Share | None:
     """Of all time under the workload, what the phase takes. None where nothing says it."""
     if phase == "all":
-        return Share(value=1.0, words="all of the time")
+        return Share(value=1.0, words="all of the time", measured=True)
     known = _weight(dossier, phase)
-    return known and Share(value=known.value, words=f"{phase} {known.value:.0%} of the time ({known.words})")
+    return known and known.model_copy(update={"words": f"{phase} {known.value:.0%} of the time ({known.words})"})
 
 
 def share(dossier: Dossier, phase: Phase, category: str) -> Share | None:
@@ -33,12 +35,14 @@ def share(dossier: Dossier, phase: Phase, category: str) -> Share | None:
     if phase == "all":
         both = [share(dossier, one, category) for one in ("prefill", "decode")]
         known = [one for one in both if one is not None]
-        return Share(value=sum(s.value for s in known), words="; ".join(s.words for s in known)) if known else None
+        words, measured = "; ".join(s.words for s in known), len(known) == 2 and all(s.measured for s in known)
+        return Share(value=sum(s.value for s in known), words=words, measured=measured) if known else None
     whole, inside = phase_share(dossier, phase), within(dossier, phase, category)
     if whole is None or inside is None:
         return None
     words = f"{inside.words}, {whole.words}"
-    return Share(value=whole.value * inside.value, words=words, estimated=inside.estimated)
+    measured = whole.measured and inside.measured
+    return Share(value=whole.value * inside.value, words=words, estimated=inside.estimated, measured=measured)
 
 
 def within(dossier: Dossier, phase: str, category: str) -> Share | None:
@@ -48,7 +52,8 @@ def within(dossier: Dossier, phase: str, category: str) -> Share | None:
     if category == "idle":
         if seen is None or busy is None:
             return None
-        return Share(value=1 - busy, words=f"no kernel runs in {1 - busy:.0%} of a {phase} step ({seen.source})")
+        words = f"no kernel runs in {1 - busy:.0%} of a {phase} step ({seen.source})"
+        return Share(value=1 - busy, words=words, measured=True)
     given = seen.shares if seen else {}
     estimated = category not in given
     if seen is not None and not estimated:
@@ -62,7 +67,8 @@ def within(dossier: Dossier, phase: str, category: str) -> Share | None:
         inside = parts[category] / rest * _left(given) if rest else 0.0
         source = f"what {seen.source} leaves, split as {guess.words}" if seen and given else guess.words
     value = inside * (1.0 if busy is None else busy)
-    return Share(value=value, words=f"{category} is {value:.0%} of {phase} ({source})", estimated=estimated)
+    words = f"{category} is {value:.0%} of {phase} ({source})"
+    return Share(value=value, words=words, estimated=estimated, measured=not estimated)
 
 
 def _profile(dossier: Dossier, phase: str) -> PhaseProfile | None:
@@ -73,10 +79,10 @@ def _weight(dossier: Dossier, phase: str) -> Share | None:
     """Share of all time that the phase takes; `words`: who says so."""
     seen = _profile(dossier, phase)
     if seen is not None and seen.weight is not None:
-        return Share(value=seen.weight, words=seen.source)
+        return Share(value=seen.weight, words=seen.source, measured=True)
     other = _profile(dossier, "decode" if phase == "prefill" else "prefill")
     if other is not None and other.weight is not None:
-        return Share(value=1 - other.weight, words=other.source)
+        return Share(value=1 - other.weight, words=other.source, measured=True)
     return _of_both_times(dossier, phase)
 
 

@@ -32,8 +32,10 @@ def pick(night: Night, progress: Progress) -> Progress:
     rule = night.config.judge
     reserve = confirm_reserve(night, progress)
     for place, hypothesis in enumerate(progress.queue):
-        if progress.tries >= rule.max_tries or night.left() - reserve < hypothesis.cost_s:
+        if progress.tries >= rule.max_tries:
             break
+        if night.left() - reserve < hypothesis.cost_s:
+            continue
         rest = progress.queue[:place] + progress.queue[place + 1 :]
         trial = Trial(
             experiment_id=f"e{progress.started + 1:02d}-{hypothesis.id[:6]}",
@@ -57,8 +59,10 @@ def pick(night: Night, progress: Progress) -> Progress:
     if progress.tries >= rule.max_tries:
         reason = f"{rule.max_tries} tries were made (judge.max_tries)"
         return progress.but(outcome="done", reason=reason, goto="confirm")
+    untried, cheapest = len(progress.queue), min(h.cost_s for h in progress.queue)
     reason = (
-        f"{len(progress.queue)} hypotheses were not tried: the next one needs {progress.queue[0].cost_s:.0f} s, "
+        f"{untried} {'hypothesis was' if untried == 1 else 'hypotheses were'} not tried: "
+        f"{'it' if untried == 1 else 'the cheapest'} needs {cheapest:.0f} s, "
         f"{max(night.left() - reserve, 0):.0f} s were left before the confirmation"
     )
     return progress.but(outcome="budget", reason=reason, goto="confirm")

@@ -113,7 +113,18 @@ def test_a_nights_hypothesis_keeps_its_gain_and_its_bound(gain: float, bound: fl
 def test_a_finding_becomes_a_hypothesis_only_where_a_lever_can_apply_it() -> None:
     assert opportunity("a table entry, by hand").hypothesis() is None
     h = opportunity("a flag", change=change()).hypothesis()
-    assert h is not None and h.predicted_gain == pytest.approx(1.371, abs=1e-3) and h.bound == pytest.approx(1 / 0.57)
+    assert h is not None and h.predicted_gain == pytest.approx(1.371, abs=1e-3)
+
+
+def test_only_a_measured_share_bounds_what_a_night_believes() -> None:
+    """A judged share may be several times too small: a real gain would be called mismeasured."""
+    judged = opportunity("a flag", change=change())
+    assert judged.terms is not None and judged.terms.bound == pytest.approx(1 / 0.57)  # shown to a person
+    told = judged.hypothesis()
+    assert told is not None and told.bound is None
+    measured = judged.model_copy(update={"terms": judged.terms.model_copy(update={"share_measured": True})})
+    told = measured.hypothesis()
+    assert told is not None and told.bound == pytest.approx(1 / 0.57)
 
 
 def test_a_reader_that_fails_costs_its_own_findings_only(monkeypatch: pytest.MonkeyPatch) -> None:

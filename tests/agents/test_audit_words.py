@@ -61,9 +61,7 @@ def test_places_that_are_not_shown_are_counted_those_that_the_finding_leaves_out
 def test_below_100_columns_a_finding_is_two_lines() -> None:
     lines = screen(80).splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("1. [flag] kv-cache-dtype: fp8 -> auto"))
-    assert lines[first + 1].strip() == (
-        "gain 1.33x, share 50%, speed-up 2.00x, bound 2.00x, p 50%, 6 min, score 1.44"
-    )
+    assert lines[first + 1].strip() == ("gain 1.33x, share 50%, speed-up 2.00x, bound 2.00x, p 50%, 6 min, score 1.44")
     row = next(line.split() for line in screen(120).splitlines() if "1.44" in line)
     assert row[-9:] == ["flag", "1.33x", "50%", "2.00x", "2.00x", "50%", "6", "min", "1.44"]
 

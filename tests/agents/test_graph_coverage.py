@@ -9,6 +9,7 @@ import pytest
 
 from agents.research.dossier import Dossier, PhaseProfile
 from agents.research.graph_sizes import UnknownError, covers, default_rule, extend, usable
+from agents.research.rank import research
 from agents.research.readers.graph_coverage import look
 from contracts import Change, Lever
 from tests.agents.examples import CPU, GFX950, KNOBS, dossier, spec, workload
@@ -55,6 +56,15 @@ def test_a_list_set_by_hand_that_draft_tokens_outgrow_goes_back_to_the_default(t
     assert (found.terms.speedup, found.terms.probability) == (5.0, 0.7)
     hypothesis = found.hypothesis()
     assert hypothesis is not None and hypothesis.predicted_gain == pytest.approx(1.253, abs=0.001)
+
+
+def test_a_night_tries_it_and_believes_no_more_than_a_profile_allows(tmp_path: Path) -> None:
+    subject = night(tmp_path, {"cudagraph_capture_sizes": OWN})
+    (tried,) = research(subject, ["graph_coverage"]).hypotheses
+    assert (tried.change.key, tried.change.after, tried.proposer) == ("cudagraph_capture_sizes", None, "graph_coverage")
+    assert tried.bound == pytest.approx(1 / (1 - 0.4 * (1 - 21.3 / 57.7)))
+    (tried,) = research(subject.model_copy(update={"phases": ()}), ["graph_coverage"]).hypotheses
+    assert tried.bound is None  # without a profile the share is a guess
 
 
 def test_the_default_that_covers_is_a_fact(tmp_path: Path) -> None:

@@ -133,9 +133,7 @@ def test_what_is_no_packages_folder_is_called_by_its_name(toy: Toy, tmp_path: Pa
 def test_an_images_files_are_not_this_machines(toy: Toy, tmp_path: Path) -> None:
     """Its interpreter is called python3, and so is one of the host, which has another vLLM or none."""
     boxed = spec(toy, source_patch={"toy/x": LIMIT}).model_copy(update={"container": IMAGE})
-    with pytest.raises(
-        PlacementError, match="cannot be laid over the files of an image: put it into rocm"
-    ):
+    with pytest.raises(PlacementError, match="cannot be laid over the files of an image: put it into rocm"):
         place(boxed, tmp_path / "overlay")
     base = boxed.model_copy(update={"overlay": {}})
     told = static_check(Change(lever=Lever.SOURCE_PATCH, key="toy/x", after=LIMIT), base, KNOBS)

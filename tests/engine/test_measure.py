@@ -224,9 +224,7 @@ def test_a_sentinel_watches_the_window_and_is_ended_with_it(tmp_path: Path) -> N
     assert not [thread for thread in threading.enumerate() if thread.name == "sentinel"]
     seen = m.conditions
     assert isinstance(seen["card_samples"], int) and seen["card_samples"] > 0
-    assert (
-        seen["card_foreign"] is None and "card_foreign" in seen["card_not_told"]
-    )
+    assert seen["card_foreign"] is None and "card_foreign" in seen["card_not_told"]
     assert isinstance(seen["foreign_cpu_named"], list) and seen["sentinel_error"] is None
 
 

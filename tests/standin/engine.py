@@ -50,6 +50,7 @@ from profiler import Profiler
 
 VERSION = "0.0.0+standin"
 
+
 def log(message: str, level: str = "INFO") -> None:
     print(f"{level} {time.strftime('%m-%d %H:%M:%S')} [standin/engine.py] {message}", flush=True)
 
@@ -57,16 +58,18 @@ def log(message: str, level: str = "INFO") -> None:
 def log_configuration(args: argparse.Namespace, given: list[str]) -> None:
     """The lines that vLLM 0.32 writes and that the loop reads; every one says stand-in."""
     log(f"stand-in API server version {VERSION}: not vLLM")
-    log(f"non-default args: {({k: v for k, v in vars(args).items() if v != vars(arguments([]))[k]})}")
+    log(f"non-default args: { ({k: v for k, v in vars(args).items() if v != vars(arguments([]))[k]}) }")
     for flag in set(re.findall(r"--([a-z-]+)", " ".join(given))) & {"attention-backend"}:
         log(f"Cannot use AttentionBackendEnum.{args.attention_backend} backend on CPU. ({flag})")
     mode = "NONE: 0" if args.enforce_eager else "DYNAMO_TRACE_ONCE: 2"
-    log(f"Initializing a V1 LLM engine (v{VERSION}) with config: model='{args.model_tag}', dtype=torch."
+    log(
+        f"Initializing a V1 LLM engine (v{VERSION}) with config: model='{args.model_tag}', dtype=torch."
         f"{'bfloat16' if args.dtype in (None, 'auto') else args.dtype}, max_seq_len={args.max_model_len}, "
         f"enforce_eager={args.enforce_eager}, kv_cache_dtype={args.kv_cache_dtype or 'auto'}, device_config=cpu, "
         f"seed={args.seed}, enable_prefix_caching={args.enable_prefix_caching}, "
         f"enable_chunked_prefill={args.enable_chunked_prefill}, compilation_config={{'mode': <CompilationMode.{mode}>, "
-        f"'compile_ranges_endpoints': [{args.max_num_batched_tokens}], 'cudagraph_mode': <CUDAGraphMode.NONE: 0>}}")
+        f"'compile_ranges_endpoints': [{args.max_num_batched_tokens}], 'cudagraph_mode': <CUDAGraphMode.NONE: 0>}}"
+    )
     log(f"VLLM_CPU_OMP_THREADS_BIND='{os.environ.get('VLLM_CPU_OMP_THREADS_BIND', 'auto')}', auto_setup=True")
     if not args.enforce_eager:
         log("Warming up model for the compilation... (stand-in: nothing is compiled)")

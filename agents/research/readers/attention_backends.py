@@ -25,6 +25,7 @@ from contracts import Change, Evidence, Lever
 from engine.own_plugins import PRIORITY, priority_of
 
 NAME = "attention_backends"
+FOR_NIGHTS = True
 KEY = "attention-backend"
 
 # No comparison of these back ends on an AMD card is at hand. Judged, and low: the platform's order was chosen by people
@@ -214,6 +215,7 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
             phase="all",
             share=part.value if part else UNKNOWN_SHARE,
             share_from=part.words if part else "judged",
+            share_measured=part.measured if part else False,
             speedup=SPEEDUP,
             speedup_from="judged: no comparison of these back ends on this card is at hand",
             probability=probability,

@@ -16,6 +16,7 @@ from cards.sheet import CardSheet
 from contracts import Change, Evidence, Lever
 
 NAME = "dtype"
+FOR_NIGHTS = True
 
 # Where vLLM keeps the model types that it refuses in float16, with the reason (0.30.0 to 0.33.0).
 DECLARED = ("config/model.py", "_FLOAT16_NOT_SUPPORTED_MODELS")

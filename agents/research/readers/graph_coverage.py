@@ -32,6 +32,7 @@ from agents.tuning.levers import LEVERS
 from contracts import Change, Evidence, Lever
 
 NAME = "graph_coverage"
+FOR_NIGHTS = True
 
 # Judged: a replayed graph launches its kernels back to back, so little of the time without a kernel is left. For scale:
 # one MI355X night reports 19 % more throughput where a list that ended at 64 tokens was widened to 256.
@@ -113,6 +114,7 @@ def _uncovered(
             phase="decode",
             share=min(1.0, max(0.0, share)),
             share_from=words,
+            share_measured=idle is not None and idle.measured,
             speedup=SPEEDUP,
             speedup_from=SPEEDUP_FROM,
             probability=PROBABILITY if idle else PROBABILITY_UNSEEN,

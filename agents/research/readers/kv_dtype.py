@@ -17,6 +17,7 @@ from cards.sheet import CardSheet
 from contracts import Change, Evidence, Lever
 
 NAME = "kv_dtype"
+FOR_NIGHTS = True
 
 # Chance that a format that the card has arithmetic for, this vLLM a value and a back end, is faster and passes the
 # accuracy gate. Judged: quantising the cache changes answers on purpose, and dequantising costs instructions that the
@@ -184,6 +185,7 @@ def _opportunity(dossier: Dossier, form: KvFormat, value: str, where: str) -> li
                 phase="decode",
                 share=part.value,
                 share_from=part.words,
+                share_measured=part.measured,
                 speedup=expected(buys.attention),
                 speedup_from=f"judged: {EXPECTED:.0%} of what the ceiling saves; at best {buys.attention:.2f} times, "
                 f"estimated: roofline of {buys.before.card}, bytes of the cache",

@@ -36,6 +36,7 @@ from agents.research.tables.table_file import is_file, is_folder, read_source
 from contracts import Change, Evidence, Lever
 
 NAME = "moe_tables"
+FOR_NIGHTS = True
 FLAG = "kernel-config"
 SPEEDUP_NEW, SPEEDUP_NEARER = 1.10, 1.05
 PROBABILITY_NEW, PROBABILITY_BORROWED, PROBABILITY_NEARER = 0.4, 0.3, 0.25
@@ -267,6 +268,7 @@ def _terms(dossier: Dossier, phase: Phase, speedup: float, probability: float, t
         phase=phase,
         share=value,
         share_from=f"judged: the experts take {value:.0%} of all time in {phase}" if held is None else held.words,
+        share_measured=held is not None and held.measured,
         speedup=speedup,
         speedup_from="judged: nobody published what a table of its own gains on these cards",
         probability=probability,
