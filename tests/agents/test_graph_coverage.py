@@ -65,6 +65,9 @@ def test_a_night_tries_it_and_believes_no_more_than_a_profile_allows(tmp_path: P
     assert tried.bound == pytest.approx(1 / (1 - 0.4 * (1 - 21.3 / 57.7)))
     (tried,) = research(subject.model_copy(update={"phases": ()}), ["graph_coverage"]).hypotheses
     assert tried.bound is None  # without a profile the share is a guess
+    counted = subject.model_copy(update={"phases": (), "profile": {"card_busy_percent_mean": 20.65}})
+    (tried,) = research(counted, ["graph_coverage"]).hypotheses
+    assert tried.predicted_gain == pytest.approx(1 / (0.2065 + 0.7935 / 5)) and tried.bound is None
 
 
 def test_the_default_that_covers_is_a_fact(tmp_path: Path) -> None:

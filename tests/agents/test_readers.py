@@ -11,7 +11,7 @@ from agents.research import readers as readers_package
 from agents.research.knobs import Knob
 from agents.research.readers import READERS, batch_limits, cpu_threads, defaults, execution_mode
 from contracts import Lever, Limit, Objective
-from tests.agents.examples import KNOBS, dossier, spec, workload
+from tests.agents.examples import GFX950, KNOBS, dossier, spec, workload
 
 BUSY = {"running_mean": 3.9, "running_peak": 4, "waiting_mean": 12.1, "waiting_peak": 12, "kv_cache_usage_peak": 0.2}
 
@@ -113,6 +113,15 @@ def test_eager_is_seen_and_said_why() -> None:
     assert [(h.change.key, h.change.before, h.change.after) for h in found] == [("enforce-eager", True, None)]
     assert {e.source for e in found[0].evidence} == {"tonight's engine configuration", "realised configuration"}
     assert found[0].bound is None  # no profile of kernels, so no bound
+
+
+def test_a_card_that_waits_for_its_host_has_more_to_win_from_graphs() -> None:
+    idle = {"spec": spec(flags={"enforce-eager": True}), "profile": {"card_busy_percent_mean": 20.0}}
+    (h,) = execution_mode.read(dossier(**idle, card=GFX950))
+    assert h.predicted_gain == pytest.approx(1 / (0.2 + 0.8 / 5))
+    assert h.evidence[-1].detail.startswith("the card was busy 20% of the measured time (the driver's counter)")
+    (h,) = execution_mode.read(dossier(**idle))  # a CPU has no such counter
+    assert h.predicted_gain == execution_mode.GAIN
 
 
 def test_compilation_switched_off_inside_the_configuration() -> None:

@@ -34,10 +34,7 @@ from contracts import Change, Evidence, Lever
 NAME = "graph_coverage"
 FOR_NIGHTS = True
 
-# Judged: a replayed graph launches its kernels back to back, so little of the time without a kernel is left. For scale:
-# one MI355X night reports 19 % more throughput where a list that ended at 64 tokens was widened to 256.
-SPEEDUP, SPEEDUP_FROM = 5.0, "judged: a replayed graph leaves a fifth of the time in which no kernel ran"
-PROBABILITY, PROBABILITY_UNSEEN = 0.7, 0.5  # judged; a profile shows the gaps, or none was given
+PROBABILITY, PROBABILITY_UNSEEN = 0.7, 0.5  # judged; a profile or a counter shows the gaps, or neither was given
 SHARE_UNKNOWN = 0.10  # of all time, decode without a kernel, where no profile says it: cautious, judged
 
 
@@ -73,7 +70,7 @@ def _covered(dossier: Dossier, step: Step, now: list[int], settings: Settings, e
         f"Graphs already cover a decode step of {step.tokens} tokens ({step.sequences} sequences x {step.width}): "
         f"{whose} goes to {max(now)}; proposing a wider one would waste a night"
     )
-    idle = shares.share(dossier, "decode", "idle")
+    idle = shares.share(dossier, "decode", "idle") or shares.card_idle(dossier)
     if idle is not None:
         evidence = [*evidence, Evidence(source="profile", detail=f"{idle.words}: whatever the reason, not the list")]
     return _fact(title, evidence)
@@ -94,13 +91,13 @@ def _uncovered(
     )
     change, told = _change(dossier, step, now, settings, default)
     fix = f"{told}. The engine's log says what it captured: vLLM lowers {MODE} by itself where a back end cannot follow"
-    idle = shares.share(dossier, "decode", "idle")
+    idle = shares.share(dossier, "decode", "idle") or shares.card_idle(dossier)
     share, words = (
         (idle.value, idle.words)
         if idle
         else (
             SHARE_UNKNOWN,
-            f"unknown without a profile; {SHARE_UNKNOWN:.0%} of all time judged, cautious",
+            f"unknown without a profile or a counter; {SHARE_UNKNOWN:.0%} of all time judged, cautious",
         )
     )
     return Finding(
@@ -115,8 +112,8 @@ def _uncovered(
             share=min(1.0, max(0.0, share)),
             share_from=words,
             share_measured=idle is not None and idle.measured,
-            speedup=SPEEDUP,
-            speedup_from=SPEEDUP_FROM,
+            speedup=shares.GRAPH_SPEEDUP,
+            speedup_from=shares.GRAPH_SPEEDUP_FROM,
             probability=PROBABILITY if idle else PROBABILITY_UNSEEN,
             cost_s=dossier.cost_s(),
         ),
