@@ -63,7 +63,8 @@ def judge_kernels(probe: Probe, a: Kernels, b: Kernels) -> PathEvidence:
             equal.append(f"{attribute} ({most}{f'; {new:.0%} of the launches differ' if new else ''})")
     if equal:
         return told("absent", f"the same kernels in both arms, equal in {', '.join(equal)}")
-    return told("proven", f"the same kernels in both arms, different in {', '.join(probe.differs)}")
+    changed = ", ".join(_changed(in_a, in_b, attribute) for attribute in probe.differs)
+    return told("proven", f"the same kernels in both arms, different in {changed}")
 
 
 def _presence(probe: Probe, in_a: list[KernelSeen], in_b: list[KernelSeen]) -> tuple[Outcome, str]:
@@ -93,6 +94,19 @@ def _values(kernels: list[KernelSeen], attribute: str) -> Counter[str]:
     for kernel in kernels:
         found.update(getattr(kernel, attribute))
     return found
+
+
+def _changed(in_a: list[KernelSeen], in_b: list[KernelSeen], attribute: str) -> str:
+    """ "shared_memory: mostly 49152 (3968 of 4096 launches) in arm A, 73728 (4032 of 4096) in arm B" """
+    if attribute == "launches":
+        return f"launches: {_launches(in_a)} in arm A, {_launches(in_b)} in arm B"
+    (a, of_a), (b, of_b) = (_mostly(_values(kernels, attribute)) for kernels in (in_a, in_b))
+    return f"{attribute}: mostly {a} ({of_a} launches) in arm A, {b} ({of_b}) in arm B"
+
+
+def _mostly(values: Counter[str]) -> tuple[str, str]:
+    value, launches = values.most_common(1)[0]
+    return value, f"{launches} of {values.total()}"
 
 
 def _share_outside(values: Counter[str], others: Counter[str]) -> float:

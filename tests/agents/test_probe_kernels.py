@@ -68,6 +68,8 @@ def test_a_variant_of_a_kernel_by_its_memory_and_registers(tmp_path: Path) -> No
     b = trace(tmp_path, "b", [moe(8, **{"shared memory": 65536, "registers per thread": 255})])
     probe = Probe(kind="kernel", pattern="fused_moe", differs=("shared_memory", "registers"))
     assert judge_kernels(probe, a, b).outcome == "proven"
+    told = judge_kernels(probe, a, b).reason
+    assert "shared_memory: mostly 16384 (1 of 1 launches) in arm A, 65536 (1 of 1) in arm B, registers: mostly" in told
     assert b.seen[0].shared_memory == {"65536": 1} and b.seen[0].registers == {"255": 1}
 
 
