@@ -10,6 +10,10 @@ captured graph (triton.testing.do_bench_cudagraph, median), and shown as a ratio
 has no table; a row whose result is not the default's is left out. The best row is timed once more against the default,
 turn by turn, since the best of many is partly luck. With --table: vLLM's table file, the best row for this many tokens
 and vLLM's own tiles for other batch sizes. Weights and tokens are bfloat16.
+
+On one NVIDIA H200 (vLLM 0.26.0, Triton 3.6.0, 2026-11-30), with the figures above: 156 tiles, none left out; vLLM's own
+32x64x128 with 4 warps and 3 stages took 170 us, the best, 16x128x128 with 8 warps and 3 stages, was 1.014 times as fast
+(1.014 to 1.015).
 """
 
 from __future__ import annotations
