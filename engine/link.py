@@ -104,9 +104,10 @@ class KeeperLink:
         return self._said["forced"], tuple(self._said["left"])
 
     def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                pipe.close()
+        with self._lock:  # another thread may be listening, and must not find its pipe closed between look and read
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe:
+                    pipe.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
 
