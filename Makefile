@@ -25,8 +25,9 @@ test: trees quick
 	.venv/bin/python -m pytest -n 2 --dist loadgroup -m whole_night
 	.venv/bin/python -m pytest -m real_engine
 
+# Three on two cores: a third of the time these tests wait for a process, a clock or a time limit.
 quick: lint
-	.venv/bin/python -m pytest -n 2 --dist loadfile -m "not real_engine and not whole_night"
+	.venv/bin/python -m pytest -n 3 --dist loadfile -m "not real_engine and not whole_night"
 
 lint: setup
 	.venv/bin/ruff check .

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from agents.tuning import overlay as overlay_module
 from agents.tuning.apply import apply
 from agents.tuning.overlay import FILE, Overlay, OverlayError, Tunable
 from agents.tuning.overlay_files import files as overlay_files
@@ -291,8 +292,11 @@ def test_a_keep_that_finds_no_space_names_the_file_and_can_be_done_again(overlay
 
 
 @pytest.mark.parametrize("limit", [0, 10, 30, 100])
-def test_a_disk_that_was_full_while_it_was_being_made(tmp_path: Path, limit: int) -> None:
+def test_a_disk_that_was_full_while_it_was_being_made(
+    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No file may grow beyond `limit` bytes: git leaves half a repository, and the next start makes it whole."""
+    monkeypatch.setattr(overlay_module, "_LOCK_AGE_S", 0.3)  # as if that git had died some seconds ago
     with no_file_beyond(limit), pytest.raises(OverlayError):
         Overlay.create(tmp_path / "overlay", BASE)
     assert Overlay.create(tmp_path / "overlay", BASE).current().onto(BASE) == BASE
