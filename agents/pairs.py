@@ -19,6 +19,10 @@ Purpose = Literal["aa", "experiment", "confirm", "stock"]
 # The run number of a burst, so that it has prompts of its own: with those of run 0, a third of that run's prompt tokens
 # came from the prefix cache in arm B alone, and the pair was void (H200, 2026-11-30).
 BURST = -1
+# Bursts at the start of a launch on a GPU, at most: a wave of requests touches the batch sizes that a run begins with,
+# and so the variants of kernels that the start did not compile. On an H200 the first 8 to 16 seconds of load on a
+# launch ran at 0.5 to 0.9 of the later speed (vLLM 0.26.0, 2026-11-30).
+SETTLING = 3
 
 
 def prompt_seed(night: Night, purpose: Purpose, experiment_id: str | None, launch_pair: int, run: int) -> int:
@@ -63,6 +67,8 @@ class _Plan:
 
     def twin(self) -> list[Measurement]:
         self.night.arms.up(self.in_order_of_start(), self.experiment_id, self.launch_pair)
+        for arm in self.specs:
+            self.settle(arm)
         done: list[Measurement] = []
         run = attempt = 0
         while run < self.runs:
@@ -90,11 +96,22 @@ class _Plan:
             other: Arm = "B" if arm == "A" else "A"
             self.night.arms.down(other)
             self.night.arms.up({arm: self.specs[arm]}, self.experiment_id, self.launch_pair)
+            self.settle(arm)
             by_arm[arm] = [self.run_once(arm, run, 0) for run in range(self.runs)]
         done: list[Measurement] = []
         for a, b in zip(by_arm["A"], by_arm["B"], strict=True):
             done += [self.record(m, self.pair_reasons(a, b)) for m in (a, b)]
         return done
+
+    def settle(self, arm: Arm) -> None:
+        """Bursts until one compiles nothing, on a GPU: what is compiled inside a window makes the run void, and a void
+        run costs more than a burst. Not recorded. A CPU engine compiles all that it needs before it is ready."""
+        if self.night.card.kind == "cpu":
+            return
+        for burst_number in range(SETTLING):
+            seen = self.run_once(arm, BURST - 1 - burst_number, 0, one_wave(self.night.config.workload))
+            if not seen.conditions.get("compiles_in_window"):
+                return
 
     def pair_reasons(self, a: Measurement, b: Measurement) -> tuple[str, ...]:
         return (*pair_void_reasons(a, b), *card_void_reasons(a, b, self.night.config.judge))
@@ -126,15 +143,19 @@ class _Plan:
 def single_run(night: Night, spec: EngineSpec, purpose: Purpose) -> Measurement:
     """One run on one fresh launch in arm A, recorded, not paired. Raises ArmFailure."""
     plan = _Plan(night, {"A": spec, "B": spec}, 0, purpose, None)
+    plan.settle("A")
     return plan.record(plan.run_once("A", 0, 0), ())
 
 
 def burst(night: Night, spec: EngineSpec, experiment_id: str, arm: Arm = "B") -> Measurement:
     """A short look at an engine under the workload, for path evidence only: as many requests as run at a time, no
     warm-up, the same ones in both arms. It is not recorded as a measurement. Raises ArmFailure."""
-    workload = night.config.workload
-    short = workload.model_copy(update={"requests": burst_size(workload), "warmup_requests": 0})
-    return _Plan(night, {arm: spec}, 0, "experiment", experiment_id).run_once(arm, BURST, 0, short)
+    plan = _Plan(night, {arm: spec}, 0, "experiment", experiment_id)
+    return plan.run_once(arm, BURST, 0, one_wave(night.config.workload))
+
+
+def one_wave(workload: Workload) -> Workload:
+    return workload.model_copy(update={"requests": burst_size(workload), "warmup_requests": 0})
 
 
 def burst_size(workload: Workload) -> int:

@@ -87,9 +87,11 @@ IDLE_WAIT_S = 10.0
 _ASK_S = 10.0  # for one answer of /metrics
 
 # Lines that a compile or a graph capture leaves in the log: vLLM 0.32.0 utils/jit_monitor.py, compilation/monitor.py,
-# compilation/backends.py, v1/worker/gpu_model_runner.py; aiter/jit/core.py; torch.utils.cpp_extension.
+# compilation/backends.py, v1/worker/gpu_model_runner.py; aiter/jit/core.py; torch.utils.cpp_extension; and our own
+# watcher's, which hears every variant of a Triton kernel (kernels/nightgate_evidence, jit.py).
 COMPILE_LINES = re.compile(
-    r"(compilation|compile|autotuning) during inference|JIT compil|Starting torch\.compile"
+    r"nightgate-evidence compiled "
+    r"|(compilation|compile|autotuning) during inference|JIT compil|Starting torch\.compile"
     r"|torch\.compile took|Compiling a graph|Dynamo bytecode transform time|Cache the graph of compile range"
     r"|Directly load the compiled graph"
     r"|Capturing (CUDA|HIP|cuda|prefill|decode|model|\d+ encoder)|Graph capturing finished|\[aiter\] start build"

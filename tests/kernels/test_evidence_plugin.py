@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agents.tuning.seen import of_kind, seen_in
+from engine.measure import COMPILE_LINES
 from engine.own_plugins import EVIDENCE as FOLDER
 from engine.own_plugins import FILES, SWITCH
 from engine.server import Engine
@@ -244,3 +245,34 @@ def test_the_installed_vllms_own_lookup_of_a_moe_table(tmp_path: Path, tuned: bo
     else:
         assert answers[3] is None and {row["file"] for row in rows} == {None} and rows[0]["row_keys"] == []
     assert not lines(done, "problem")
+
+
+KERNEL = """\
+import triton
+import triton.language as tl
+
+@triton.jit
+def add_one(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+"""
+
+
+@pytest.mark.real_engine
+def test_every_variant_of_a_triton_kernel_is_told_when_it_is_compiled(tmp_path: Path) -> None:
+    """vLLM's own monitor warns once a name: the second variant of a kernel then slows a run that passes as clean."""
+    (tmp_path / "added.py").write_text(KERNEL)
+    code = REGISTER + (
+        "from added import add_one\n"
+        "from triton.backends.compiler import GPUTarget\n"
+        "from triton.compiler import ASTSource, compile\n"
+        "for block in (64, 128, 128):\n"
+        "    source = ASTSource(add_one, {'x': '*fp32', 'n': 'i32', 'BLOCK': 'constexpr'}, {(2,): block})\n"
+        "    compile(source, target=GPUTarget('hip', 'gfx942', 64))\n"
+    )
+    done = run(
+        code, tmp_path, python=str(engine_python()), TRITON_CACHE_DIR=str(tmp_path / "cache"), PATH="/usr/bin:/bin"
+    )
+    told = lines(done, "compiled")
+    assert [row["kernel"] for row in told] == ["add_one", "add_one"]  # the third is in the cache on disk
+    assert all(COMPILE_LINES.search(line) for line in done.stderr.splitlines() if " compiled " in line)

@@ -8,6 +8,7 @@ kernels of nightgate call `count` and `resolved`. One line each, on standard err
     nightgate-evidence table_row {"table": ..., "asked": {...}, "row": {...}, "row_keys": [...], "file": ...}
     nightgate-evidence imported {"module": ..., "file": ..., "sha256": ...}
     nightgate-evidence counter {"name": ..., "count": 4}
+    nightgate-evidence compiled {"kernel": ..., "seconds": ...}
     nightgate-evidence problem {"where": ..., "what": ...}
 
 Standard library only. Nothing here may stop an engine: what fails writes a problem line, and the original runs.
@@ -34,10 +35,11 @@ def register() -> None:
         return
     _registered = True
     try:
-        from . import imports, tables
+        from . import imports, jit, tables
 
         tables.watch_all()
         imports.watch_all()
+        jit.watch()
         line("active", {"pid": os.getpid(), "version": VERSION})
     except Exception as error:  # an engine never fails for want of evidence
         problem("register", error)
