@@ -6,18 +6,15 @@ on CPU engines; the GPU half was not yet run on an AMD card.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import statistics
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cards.amd import canonical_arch
+from cards.ask import NoAnswer, ask
 from cards.detect import HERE, free_memory
 from contracts import Card, MeasuredSheet, Rate
 
@@ -66,39 +63,18 @@ def now() -> str:
 
 
 def _ask(python: str, asked: Mapping[str, Any], env: Mapping[str, str], time_limit_s: float) -> dict[str, Any]:
-    """The child's answer. PYTHON* variables of ours do not reach it, nor does any folder of this project: the script is
-    given by its text (-I would do that too, but would also shut out an interpreter that finds its packages by
-    PYTHONPATH)."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    fix = "run it again when the machine is quiet, or switch card.copy_test off"
-    with tempfile.TemporaryDirectory(prefix="nightgate-copy-") as neutral:
-        try:
-            ran = subprocess.run(
-                [python, "-c", WORKER.read_text(encoding="utf-8")],
-                input=json.dumps(asked),
-                cwd=neutral,
-                env={**ours, **env},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=time_limit_s,
-            )
-        except subprocess.TimeoutExpired:
-            raise CopyTestError(f"the copy test did not end within {time_limit_s:.0f} s: {fix}") from None
-        except OSError as error:
-            raise CopyTestError(f"{python} could not be run ({error.strerror}): set engine.python") from None
-    for line in reversed(ran.stdout.splitlines()):
-        if line.startswith("nightgate-answer:"):
-            try:
-                told = json.loads(line.removeprefix("nightgate-answer:"))
-            except ValueError:
-                break
-            if isinstance(told, dict):
-                return told
-    last = " ".join((ran.stderr.strip().splitlines() or ["it printed nothing"])[-1].split())[:160]
-    if "No module named 'torch'" in last:
-        raise CopyTestError(f"{python} has no torch, so the card cannot be measured: install the engine first")
-    raise CopyTestError(f"the copy test failed ({last}): {fix}")
+    """The child's answer. (-I would shut out an interpreter that finds its packages by PYTHONPATH.)"""
+    try:
+        told: dict[str, Any] = ask(
+            python, WORKER.read_text(encoding="utf-8"), given=asked, env=env, limit_s=time_limit_s
+        )
+    except NoAnswer as no:
+        if "No module named 'torch'" in no.what:
+            fix = "install the engine first"
+            raise CopyTestError(f"{python} has no torch, so the card cannot be measured: {fix}") from None
+        fix = "run it again when the machine is quiet, or switch card.copy_test off"
+        raise CopyTestError(f"the copy test failed ({python} {no.what}): {fix}") from None
+    return told
 
 
 def read_answer(told: Mapping[str, Any], card: Card, at: str) -> MeasuredSheet:

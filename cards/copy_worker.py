@@ -1,4 +1,4 @@
-"""How fast does this card copy memory and multiply matrices? Run by the engine's interpreter, as `python -c` this text.
+"""How fast does this card copy memory and multiply matrices? Run by the engine's interpreter, by cards/ask.py.
 
 JSON in on stdin: {"device": "cpu" | "gpu", "buffer_bytes", "repeats", "matmul": bool, "seconds"}. JSON out on the last
 line, after "nightgate-answer:". Standard library and torch only, and nothing of this repository. Imported by nobody.

@@ -3,24 +3,16 @@ vLLM nor torch (which would take seconds, and open the card)."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import tempfile
 from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
-from cards.ask_container import question
+from cards.ask import NoAnswer, ask
 from contracts import Container, Frozen
-
-IMAGE_TIME_LIMIT_S = 120.0  # a container is made in about a second; the first one of a large image may take a minute
-TIME_LIMIT_S = 30.0  # 0.1 s on a warm 2-core machine; a cold network file system may take many
 
 # Runs in the engine's interpreter, which may be older than ours. torch/version.py holds plain assignments and imports
 # nothing, so it is run by itself; importing torch.version would import torch.
 QUESTION = """
-import importlib.metadata as m, importlib.util as u, json, os, platform, sysconfig
+import importlib.metadata as m, importlib.util as u, os, platform, sysconfig
 def version(*names):
     for name in names:
         try: return name, m.version(name)
@@ -36,12 +28,12 @@ if found is not None and found.origin:
     try: exec(open(os.path.join(os.path.dirname(found.origin), "version.py")).read(), scope)
     except Exception: pass
     hip, cuda = scope.get("hip"), scope.get("cuda")
-print("nightgate-answer:" + json.dumps(dict(
+answer(dict(
     python=platform.python_version(), vllm=vllm, vllm_distribution=dist, torch=version("torch")[1],
     hip=hip, cuda=cuda, triton=version("triton", "pytorch-triton-rocm", "triton-rocm")[1],
     aiter=version("amd-aiter", "aiter")[1], torch_folder=os.path.dirname(getattr(found, "origin", None) or "") or None,
     vllm_folder=os.path.dirname(getattr(spec("vllm"), "origin", None) or "") or None,
-    headers=os.path.exists(os.path.join(sysconfig.get_path("include") or "", "Python.h")))))
+    headers=os.path.exists(os.path.join(sysconfig.get_path("include") or "", "Python.h"))))
 """
 
 
@@ -78,42 +70,9 @@ class Installed(Frozen):
 @lru_cache(maxsize=16)
 def installed(python: str, container: Container | None = None) -> Installed:
     """Never raises. The answer is kept for the life of this process. In a container: of the image's interpreter."""
-    if container is not None:
-        return _ask(question(container, QUESTION), dict(os.environ), IMAGE_TIME_LIMIT_S)
-    path = Path(python)
-    if path.is_dir() or not os.access(path, os.X_OK):
-        what = "is a folder" if path.is_dir() else "cannot be run by this user" if path.exists() else "does not exist"
-        return Installed(problem=what)
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")}
-    return _ask([python, "-c", QUESTION], environment, TIME_LIMIT_S)
-
-
-def _ask(line: list[str], environment: dict[str, str], limit_s: float) -> Installed:
-    with tempfile.TemporaryDirectory(prefix="nightgate-ask-") as neutral:  # so that no folder of ours is importable
-        try:
-            answer = subprocess.run(
-                line,
-                cwd=neutral,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=limit_s,
-            )
-        except subprocess.TimeoutExpired:
-            return Installed(problem=f"did not answer within {limit_s:.0f} s")
-        except OSError as error:
-            return Installed(problem=f"could not be run ({error.strerror})")
-    for said in answer.stdout.splitlines():
-        if said.startswith("nightgate-answer:"):
-            return _parse(said.removeprefix("nightgate-answer:"))
-    last = (answer.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-    return Installed(problem=f"is no Python that answers (exit code {answer.returncode}: {last[:120]})")
-
-
-def _parse(text: str) -> Installed:
     try:
-        return Installed.model_validate(json.loads(text))
+        return Installed.model_validate(ask(python, QUESTION, container=container))
+    except NoAnswer as no:
+        return Installed(problem=no.what)
     except ValueError:
         return Installed(problem="is no Python that answers")

@@ -12,19 +12,18 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agents.tuning.packages import ask
 from agents.tuning.patch import FilePatch, PatchProblem, misfit, read_patch, render
 from agents.tuning.placed import PlacementError
+from cards.ask import NoAnswer, ask
 
-# Compiles each file named on standard input, as (path to show, source in hex), and prints what does not.
+# Compiles the sources on standard input, {name to show: hex}, and answers with what is wrong with the first that fails.
 SYNTAX = """
-import sys
-for line in sys.stdin:
-    name, source = line.split()
+import json, sys
+def fault(name, source):
     try: compile(bytes.fromhex(source), name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        print(f"nightgate-answer:{name}: {getattr(error, 'msg', None) or error} (line {getattr(error, 'lineno', '?')})")
-print("nightgate-answer:end")
+        return f"{name}: {getattr(error, 'msg', None) or error} (line {getattr(error, 'lineno', '?')})"
+answer(next(filter(None, (fault(*one) for one in json.load(sys.stdin).items())), None))
 """
 
 
@@ -48,14 +47,14 @@ def patched(package: Path, replaced: Mapping[str, bytes], patches: Iterable[tupl
 
 def syntax_problem(python: str, files: Mapping[str, bytes]) -> str | None:
     """What the engine's own Python says of the first of these sources that it cannot compile, in one line, or None."""
-    sources = "".join(f"{name} {content.hex()}\n" for name, content in sorted(files.items()) if name.endswith(".py"))
+    sources = {name: content.hex() for name, content in sorted(files.items()) if name.endswith(".py")}
     if not sources:
         return None
-    told = [line.removeprefix("nightgate-answer:") for line in ask(python, SYNTAX, stdin=sources.encode()).splitlines()
-            if line.startswith("nightgate-answer:")]  # fmt: skip
-    if not told:
-        raise PlacementError(f"{python} does not compile the patched files: set engine.python to a Python that answers")
-    return None if told[0] == "end" else told[0]
+    try:
+        wrong: str | None = ask(python, SYNTAX, given=sources)
+    except NoAnswer as no:
+        raise PlacementError(str(no)) from None
+    return wrong
 
 
 def _before(part: FilePatch, package: Path, files: Mapping[str, bytes], where: str) -> bytes | None:

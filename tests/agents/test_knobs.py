@@ -11,6 +11,7 @@ import pytest
 from agents.research.installed_vllm import find_vllm, read_knobs
 from agents.research.knobs import Knob, KnobsError, near, value_problem
 from agents.research.vllm_source import knobs_from_source
+from cards.ask import MARK
 from tests.agents import fake_vllm
 
 REAL = Path(__file__).resolve().parents[2] / ".venv-engine" / "bin" / "python"
@@ -106,7 +107,8 @@ def interpreter(folder: Path, says: str) -> str:
 
 
 def test_the_interpreter_is_asked_where_its_vllm_is(package: Path, tmp_path: Path) -> None:
-    assert read_knobs(interpreter(tmp_path, f"echo '[\"{package}\"]'")).version == "9.8.7"
+    said = f"""echo '{MARK}{{"vllm_folder": "{package}"}}'"""
+    assert read_knobs(interpreter(tmp_path, said)).version == "9.8.7"
 
 
 def test_nothing_of_vllm_is_imported(package: Path, tmp_path: Path) -> None:
@@ -116,17 +118,17 @@ def test_nothing_of_vllm_is_imported(package: Path, tmp_path: Path) -> None:
     assert find_vllm(asked) == package
 
 
-@pytest.mark.parametrize("says", ["echo null", "echo '[\"/nowhere\"]'", "exit 3", "echo oh", ":"])
+@pytest.mark.parametrize("says", ["{}", '{"vllm_folder": "/nowhere"}', '{"vllm_folder": null}'])
 def test_an_interpreter_without_vllm(tmp_path: Path, says: str) -> None:
     with pytest.raises(KnobsError, match="has no vLLM; install one there"):
-        read_knobs(interpreter(tmp_path, says))
+        read_knobs(interpreter(tmp_path, f"echo '{MARK}{says}'"))
 
 
 def test_no_interpreter_at_all(tmp_path: Path) -> None:
-    with pytest.raises(KnobsError, match="cannot be run"):
+    with pytest.raises(KnobsError, match="does not exist; set engine.python"):
         read_knobs(str(tmp_path / "missing"))
-    with pytest.raises(KnobsError, match="did not answer within"):
-        find_vllm(interpreter(tmp_path, "exec sleep 5"), timeout_s=0.2)
+    with pytest.raises(KnobsError, match="is no Python that answers .exit code 3: .*; set engine.python"):
+        read_knobs(interpreter(tmp_path, "exit 3"))
 
 
 def test_near_names() -> None:

