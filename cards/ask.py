@@ -20,6 +20,7 @@ from contracts import Container
 
 LIMIT_S = 30.0  # 0.1 s on a warm 2-core machine; a cold network file system may take many
 IMAGE_LIMIT_S = 120.0  # a container is made in about a second; the first one of a large image may take a minute
+IMAGE_FIX = "correct engine.container.image, .python or .runtime (`run_night.py doctor` says more)"
 MARK = "nightgate-answer:"  # on a line of its own, before the JSON
 # The question is the first argument. It is given `answer`, and its own arguments as sys.argv[1:].
 RUN = f"""
@@ -51,11 +52,10 @@ def ask(
     answer counts whatever the exit code. Raises NoAnswer."""
     limit_s = limit_s or (LIMIT_S if container is None else IMAGE_LIMIT_S)
     if container is None:
-        who, fix, via = python, "set engine.python to the engine's interpreter", ""
+        who, fix = python, "set engine.python to the engine's interpreter"
         line = [_found(python, fix), "-c", RUN, question, *arguments]
     else:
-        who, via = f"{container.python} in {container.image}", f"{container.runtime}: "
-        fix = "correct engine.container (`run_night.py doctor` says more)"
+        who, fix = f"{container.python} in {container.image}", IMAGE_FIX
         line = in_image(container, RUN, (question, *arguments))
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     with tempfile.TemporaryDirectory(prefix="nightgate-ask-") as neutral:
@@ -67,7 +67,9 @@ def ask(
         except subprocess.TimeoutExpired:
             raise NoAnswer(who, f"did not answer within {limit_s:g} s", fix) from None
         except OSError as error:
-            raise NoAnswer(who, f"could not be run ({via}{error.strerror})", fix) from None
+            absent = container is not None and isinstance(error, FileNotFoundError)
+            why = f"{line[0]} is not installed" if absent else error.strerror
+            raise NoAnswer(who, f"could not be run ({why})", fix) from None
     why = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
     _, mark, told = done.stdout.rpartition(MARK)
     if mark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cards.ask import IMAGE_FIX
 from cards.installed import installed
 from contracts import Container, EngineSpec, Failure, FailureKind
 from engine.running import EngineFailure
@@ -27,8 +28,7 @@ def distribution(python: str, container: Container | None = None) -> tuple[str, 
         return answer.vllm_distribution, answer.vllm
     who, fix = python, "set engine.python to an interpreter that has vLLM, or run `make setup`"
     if container is not None:
-        who = f"{container.python} in {container.image}"
-        fix = "correct engine.container (`run_night.py doctor` says more)"
+        who, fix = f"{container.python} in {container.image}", IMAGE_FIX
     raise no_vllm(f"{who} {answer.problem or 'has no vLLM'}: {fix}")
 
 

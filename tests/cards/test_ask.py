@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cards.ask import NoAnswer, ask
+from cards.ask import IMAGE_FIX, NoAnswer, ask
 from contracts import Container
 
 
@@ -97,7 +97,4 @@ def test_an_image_whose_runtime_is_not_there(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoAnswer) as refused:
         ask("", "answer(1)", container=Container(image="rocm/vllm:1"))
-    assert str(refused.value) == (
-        "python3 in rocm/vllm:1 could not be run (docker: No such file or directory): "
-        "correct engine.container (`run_night.py doctor` says more)"
-    )
+    assert str(refused.value) == f"python3 in rocm/vllm:1 could not be run (docker is not installed): {IMAGE_FIX}"
