@@ -6,7 +6,18 @@ JSON when dumped, because the ledger keeps it.
 """
 
 from contracts.base import Frozen, content_hash
-from contracts.change import Change, Container, EngineSpec, Evidence, Hypothesis, Lever, Probe, patch_words, rows_words
+from contracts.change import (
+    Change,
+    Container,
+    EngineSpec,
+    Evidence,
+    Hypothesis,
+    Lever,
+    Probe,
+    patch_words,
+    rows_words,
+    value_words,
+)
 from contracts.machine import Card, Limit, MeasuredSheet, Objective, Partition, Rate, Workload
 from contracts.night import CardRule, EngineSettings, Event, GateRule, JudgeRule, Limits, NightConfig, SumsRule, TryItem
 from contracts.seen import (
@@ -60,4 +71,5 @@ __all__ = [
     "content_hash",
     "patch_words",
     "rows_words",
+    "value_words",
 ]

@@ -80,11 +80,33 @@ def patch_words(value: JsonValue) -> str:
     return f"{first}{f' and {len(files) - 1} more' if files[1:] else ''} +{added}/-{removed}"
 
 
+MOST_NAMES = 3  # of a long table's rows or a long list's entries
+MOST_ENTRIES = 16  # a list of so many is shown whole
+MOST_CHARS = 160
+
+
 def rows_words(value: JsonValue) -> str:
-    """A table's row or rows as one line of JSON, and a table of several rows by their names: "6 rows: 16, 32, ..."."""
+    """JSON in one short line: a table of several rows by their first names ("12 rows: 1, 32, 40, ..."), a long list by
+    its first entries and its last, and other long text cut."""
     if isinstance(value, dict) and len(value) > 1 and all(isinstance(row, dict) for row in value.values()):
-        return f"{len(value)} rows: {', '.join(sorted(value, key=lambda name: (len(name), name)))}"
-    return json.dumps(value)
+        names = sorted(value, key=lambda name: (len(name), name))
+        more = ["..."] if len(names) > MOST_NAMES else []
+        return _cut(f"{len(names)} rows: {', '.join([*names[:MOST_NAMES], *more])}")
+    if isinstance(value, list) and len(value) > MOST_ENTRIES:
+        first = ", ".join(json.dumps(entry) for entry in value[:MOST_NAMES])
+        return _cut(f"{len(value)} values: {first}, ..., {json.dumps(value[-1])}")
+    return _cut(json.dumps(value))
+
+
+def value_words(lever: Lever, value: JsonValue) -> str:
+    """A value of this lever as a person reads it, in one short line; None is "default"."""
+    if lever is Lever.SOURCE_PATCH:
+        return patch_words(value)
+    return "default" if value is None else _cut(value) if isinstance(value, str) else rows_words(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 4]} ..."
 
 
 class Change(Frozen):
@@ -100,12 +122,8 @@ class Change(Frozen):
         return content_hash(self.model_dump(mode="json"))
 
     def __str__(self) -> str:
-        def show(value: JsonValue) -> str:
-            if self.lever is Lever.SOURCE_PATCH:
-                return patch_words(value)
-            return "default" if value is None else rows_words(value) if not isinstance(value, str) else value
-
-        return f"{self.lever}: {self.key}: {show(self.before)} -> {show(self.after)}"
+        before, after = (value_words(self.lever, value) for value in (self.before, self.after))
+        return f"{self.lever}: {self.key}: {before} -> {after}"
 
 
 class Probe(Frozen):

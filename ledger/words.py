@@ -6,7 +6,7 @@ import json
 import re
 from datetime import UTC, datetime
 
-from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, VerdictWord, patch_words, rows_words
+from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, VerdictWord, value_words
 from ledger.clock import seconds_between
 from ledger.view import NightView, Try
 
@@ -99,17 +99,8 @@ def lower_is_better(name: str) -> bool:
 
 def change_words(change: Change) -> str:
     """`enforce-eager: true → default`, without the lever."""
-    if change.lever is Lever.SOURCE_PATCH:
-        before, after = (patch_words(value) for value in (change.before, change.after))
-    else:
-        before, after = _shown(change.before), _shown(change.after)
+    before, after = (value_words(change.lever, value) for value in (change.before, change.after))
     return clean(f"{change.key}: {before} → {after}")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return rows_words(value)
-    return "default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def clock_time(at: str | None) -> str:

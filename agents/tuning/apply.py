@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from agents.tuning.levers import LEVERS
 from agents.tuning.levers.in_overlay import SECTIONS
-from contracts import Change, EngineSpec, patch_words
+from contracts import Change, EngineSpec, patch_words, rows_words
 
 _NO_LEVER = ("python", "model", "plugin_paths", "container")  # fields of EngineSpec that no lever may touch
 
@@ -96,7 +96,7 @@ def _parts(change: Change) -> tuple[Change, ...]:
 
 
 def shown(value: JsonValue) -> str:
-    """A value in a message of one line; a patch in a few words."""
+    """A value in a message of one line; text in quotes, for "8" is not 8."""
     if isinstance(value, str) and "\n" in value:
         return patch_words(value)
-    return "nothing set" if value is None else json.dumps(value)
+    return "nothing set" if value is None else rows_words(value)

@@ -244,14 +244,6 @@ def test_a_patch_is_shown_in_a_few_words() -> None:
     assert str(change) == "source_patch: toy/x: not patched -> toy/limits.py and 1 more +3/-1"
 
 
-def test_a_table_of_many_rows_is_shown_by_their_names() -> None:
-    rows = {size: {"BLOCK_SIZE_M": 16, "num_warps": 4} for size in ("128", "16", "64")}
-    change = Change(lever=Lever.MOE_TABLE, key="E=64,N=768.json#*", after=rows)
-    assert str(change) == "vllm_moe_table: E=64,N=768.json#*: default -> 3 rows: 16, 64, 128"
-    one = Change(lever=Lever.MOE_TABLE, key="E=64,N=768.json#16", after=rows["16"])
-    assert str(one).endswith('-> {"BLOCK_SIZE_M": 16, "num_warps": 4}')
-
-
 def test_patches_are_placed_by_distribution_in_key_order(tmp_path: Path) -> None:
     placed = place(
         {"toy/b": FLOOR, "toy/a": LIMIT, "other/c": LIMIT.replace("toy/", "other/")}, "/python", tmp_path, {}
