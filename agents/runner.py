@@ -227,7 +227,8 @@ def _bug(folder: Path, error: Exception) -> str:
 
 @contextmanager
 def _signals(night: Night) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end the night in order; a second one while it is ending changes nothing."""
+    """SIGINT, SIGTERM and SIGHUP end the night in order; a second one while it is ending changes nothing. A SIGHUP that
+    was ignored when we were started (nohup) stays ignored: the terminal may close."""
     stopping = False
 
     def handler(number: int, _frame: FrameType | None) -> None:
@@ -239,7 +240,10 @@ def _signals(night: Night) -> Iterator[None]:
         stopping = True
         night.interrupt(signal.Signals(number).name)
 
-    before = {n: signal.signal(n, handler) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ending = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        ending.append(signal.SIGHUP)
+    before = {n: signal.signal(n, handler) for n in ending}
     try:
         yield
     finally:

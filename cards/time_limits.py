@@ -64,7 +64,7 @@ def ends_early(
                 f"{what} ends all this in {max(0, left) / 60:.0f} minutes{asked}",
                 "ask for more time there, or lower minutes (--hours)",
             )
-    yield from _logout(root, env, above, uid, user)
+    yield from _logout(root, env, pid, above, uid, user)
 
 
 def _batch(env: Mapping[str, str], now: float) -> Iterator[tuple[str, float]]:
@@ -114,11 +114,11 @@ def systemd_seconds(text: str) -> float | None:
 
 
 def _logout(
-    root: Path, env: Mapping[str, str], above: list[Ancestor], uid: int, user: str
+    root: Path, env: Mapping[str, str], pid: int, above: list[Ancestor], uid: int, user: str
 ) -> Iterator[tuple[str, str]]:
     """Only said in a remote shell, and of what logind would end."""
     group = read_line(root / "proc/self/cgroup") or ""
-    kept = any(p.name in KEEPERS for p in above) or "TMUX" in env or "STY" in env
+    kept = any(p.name in KEEPERS for p in above) or "TMUX" in env or "STY" in env or ignores_hangup(root, pid)
     if f"user@{uid}.service" in group and not there(root / "var/lib/systemd/linger" / user):
         what = "systemd ends what your user manager started when you log out"
         yield what, f"loginctl enable-linger {user}"
@@ -126,9 +126,14 @@ def _logout(
         what = "logind ends all processes of a user who logs out (KillUserProcesses=yes), those in tmux and screen too"
         yield what, f"`loginctl enable-linger {user}`, then start the night in `systemd-run --user --scope tmux`"
     elif any(p.name.startswith("sshd") for p in above) and not kept:
-        # nohup would not help: the night answers SIGHUP itself, whatever it was set to before.
         what = "this shell hangs on an ssh connection, and a night ends in order when that is lost (SIGHUP)"
-        yield what, "start the night in tmux or screen; nohup alone does not help"
+        yield what, "start the night in tmux or screen, or with nohup"
+
+
+def ignores_hangup(root: Path, pid: int) -> bool:
+    """SIGHUP, number 1, is the lowest bit of SigIgn (proc_pid_status(5)). nohup starts its command so."""
+    mask = read_fields(root / f"proc/{pid}/status").get("SigIgn", "")
+    return re.fullmatch(r"[0-9a-f]+", mask) is not None and int(mask, 16) & 1 == 1
 
 
 def kills_at_logout(root: Path, user: str) -> bool:

@@ -71,6 +71,10 @@ def test_a_shell_that_hangs_on_a_connection(tmp_path: Path) -> None:
         "this shell hangs on an ssh connection, and a night ends in order when that is lost (SIGHUP)"
     ]
     assert said(tmp_path, {"TMUX": "/tmp/tmux-1000/default,1,0"}) == []
+    write(tmp_path / "proc/100/status", "Name:\tpython\nPPid:\t99\nSigIgn:\t0000000001001001\n")  # nohup python
+    assert said(tmp_path) == []
+    write(tmp_path / "proc/100/status", "Name:\tpython\nPPid:\t99\nSigIgn:\t0000000001001000\n")
+    assert len(said(tmp_path)) == 1
 
 
 def test_logind_that_ends_everything_at_logout(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ pytestmark = [pytest.mark.whole_night, pytest.mark.timeout(900)]
 
 
 def interrupted(by: signal.Signals, night_file: str, logs: Path, *more: str) -> Path:
-    """A night that gets the signal once it has measured something new."""
+    """A night under nohup that gets the signal once it has measured something new; its terminal closes just before."""
     before = sum(len(events(found.parent)) for found in logs.glob("*/ledger.jsonl"))
     loop = subprocess.Popen(
         [sys.executable, str(CHECKOUT / "run_night.py"), night_file, "--logs", str(logs), *more],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )  # fmt: skip
     deadline = time.monotonic() + 120
 
@@ -31,6 +32,7 @@ def interrupted(by: signal.Signals, night_file: str, logs: Path, *more: str) -> 
 
     while time.monotonic() < deadline and not measured():
         time.sleep(0.05)
+    os.kill(loop.pid, signal.SIGHUP)
     os.kill(loop.pid, by)
     _, err = loop.communicate(timeout=60)
     assert loop.returncode == 1 and "Traceback" not in err

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from agents.context import Interrupted, Night
 from contracts import Limits, Workload
 from engine.measure import measure
 from engine.server import Engine
+from tests.night.rehearsal import CHECKOUT
 from tests.standin import standin_spec
 
 LOAD = Workload(
@@ -49,6 +51,36 @@ def test_every_signal_under_load_is_raised(tmp_path: Path, caplog: pytest.LogCap
             signal.signal(old, kept)
     assert heard == 20
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+NIGHT = """
+import os, signal
+from agents.runner import _signals
+class Night:
+    def interrupt(self, name): print(name, flush=True)
+with _signals(Night()):
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGTERM)
+os.kill(os.getpid(), signal.SIGHUP)
+print("the end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("at_start", "said", "code"),
+    [
+        (signal.SIG_DFL, "SIGHUP\n", -signal.SIGHUP),  # the last one, when the night is over, has its old effect
+        (signal.SIG_IGN, "SIGTERM\nthe end\n", 0),  # as nohup starts it
+    ],
+)
+def test_a_terminal_that_closes_ends_a_night_unless_nohup_keeps_it(
+    at_start: signal.Handlers, said: str, code: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NIGHT], cwd=CHECKOUT, capture_output=True, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, at_start),
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == (said, code), done.stderr
 
 
 def test_an_exception_that_python_dropped_is_raised_at_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
