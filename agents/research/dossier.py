@@ -42,6 +42,7 @@ class Dossier(Frozen):
     priors: tuple[str, ...] = ()  # paths of configs/priors/*.yaml
     pair_s: float | None = None  # what one launch pair took tonight
     gate_s: float | None = None  # what one full gate took tonight
+    arms: Literal["twin", "alternate"] | None = None  # are both engines of a pair up at once? None: no night runs
     # What an audit knows besides; all of it may be missing.
     model: ModelShape | None = None
     sheet: CardSheet | None = None

@@ -281,6 +281,7 @@ def dossier(night: Night, progress: Progress, knobs: Knobs) -> Dossier:
             "realised": known if isinstance(known, dict) else {},
             "pair_s": progress.pair_s or None,
             "gate_s": progress.reference.seconds if progress.reference else None,
+            "arms": progress.arms,
         }
     )
 

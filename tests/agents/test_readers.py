@@ -9,6 +9,7 @@ import pytest
 
 from agents.research import readers as readers_package
 from agents.research.knobs import Knob
+from agents.research.rank import research
 from agents.research.readers import READERS, batch_limits, cpu_threads, defaults, execution_mode
 from contracts import Lever, Limit, Objective
 from tests.agents.examples import GFX950, KNOBS, dossier, spec, workload
@@ -185,6 +186,17 @@ def test_cores_that_the_engine_keeps_for_its_server_are_offered_to_the_model() -
     assert (h.change.lever, h.change.key, h.change.after) == (Lever.ENVIRONMENT, "VLLM_CPU_OMP_THREADS_BIND", "0-2,4-5")
     assert h.bound == 5 / 4 and 1 < h.predicted_gain < h.bound
     assert "reserved_cpus=[5]" in h.evidence[0].detail
+
+
+def test_all_cores_are_not_offered_to_two_engines_at_once() -> None:
+    realised = {"omp_cores": "0", "omp_reserved": "1"}
+    assert cpu_threads.read(dossier(realised=realised, arms="alternate")) != []
+    twins = dossier(realised=realised, arms="twin")
+    assert cpu_threads.read(twins) == []
+    (said,) = research(twins, ["cpu_threads"]).dropped
+    assert said.startswith("environment: VLLM_CPU_OMP_THREADS_BIND: default -> 0-1 (cpu_threads): two engines at once")
+    assert "arms: alternate" in said
+    assert cpu_threads.dropped(dossier(arms="twin")) == []  # the log did not say: nothing is left out
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,17 @@ SHARE_OF_BOUND = 0.45
 
 
 def read(dossier: Dossier) -> list[Hypothesis]:
+    return [] if dossier.arms == "twin" else _offered(dossier)
+
+
+def dropped(dossier: Dossier) -> list[str]:
+    """Of two engines at once, each finds the other's threads on every core that it is given: what would be measured is
+    the pair, and not the setting. (All of 2 x86 cores, twin arms, vLLM 0.32.0: 0.74x to 0.85x, 2026-11-30.)"""
+    why = "two engines at once would share these cores (lost 15 to 26 % on 2 cores); `arms: alternate` tries it"
+    return [f"{h.change} ({NAME}): {why}" for h in _offered(dossier)] if dossier.arms == "twin" else []
+
+
+def _offered(dossier: Dossier) -> list[Hypothesis]:
     if dossier.card.kind != "cpu" or LEVERS[Lever.ENVIRONMENT].read(dossier.spec, KEY) is not None:
         return []
     used, reserved = cores(dossier.realised.get("omp_cores")), cores(dossier.realised.get("omp_reserved"))
