@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,12 @@ import pytest
 
 from accuracy_gate.arithmetic.generate import problems
 from accuracy_gate.arithmetic.measure import ask as ask_sums
-from contracts import LaunchRecord, Workload
+from contracts import Workload
 from engine.measure import measure
 from engine.orphans import alive, end_orphans, wait_gone
 from engine.server import Engine
-from tests.real import LIMITS, ROOT, real_spec
+from tests.engine.dying_loop import dying_loop, loop_program
+from tests.real import LIMITS, real_spec
 from tests.standin import standin_spec
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]
@@ -116,38 +115,17 @@ def test_stopped_and_its_memory_back(real: Engine) -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-LOOP = """
-import sys, time
-from pathlib import Path
-from contracts import EngineSpec, Limits
-from engine.server import Engine
-spec = EngineSpec.model_validate_json(sys.argv[2])
-engine = Engine.start(spec, "L1", Path(sys.argv[1]), Limits(engine_stop_s=20))
-while len(engine.pids()) < 3: time.sleep(0.2)
-print(engine.record.model_dump_json(), flush=True)
-print(engine._link.keeper_pid, *engine.pids(), flush=True)
-time.sleep(600)
-"""
-
-
 def test_kill_9_of_the_loop_ends_a_real_engine_with_its_children(tmp_path: Path) -> None:
+    """While it starts."""
     before = segments()
-    process = subprocess.Popen(
-        [sys.executable, "-c", LOOP, str(tmp_path), real_spec().model_dump_json()], cwd=ROOT, stdout=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        record = LaunchRecord.model_validate_json(process.stdout.readline())
-        below = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+    spec = f"EngineSpec.model_validate_json({real_spec().model_dump_json()!r})"
+    starting = "while len(engine.pids()) < 3: time.sleep(0.2)"
+    with dying_loop(loop_program("from contracts import EngineSpec", spec, 20, starting), tmp_path) as found:
+        loop, record, below = found
         assert len(below) >= 4 and all(alive(one) for one in below)
-        process.send_signal(signal.SIGKILL)
+        loop.send_signal(signal.SIGKILL)
         wait_gone(below, 60)
         assert not any(alive(one) for one in below)
         assert end_orphans([record]) == ()
         time.sleep(0.5)  # the resource tracker of the engine tidies after it
         assert segments() - before == set()
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
