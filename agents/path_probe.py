@@ -19,8 +19,8 @@ def prove(
 ) -> PathEvidence:
     """Called with the candidate up as arm B. The incumbent is known by its latest log, configuration and runs.
 
-    A probe of kind "kernel" ends both arms and takes two launches of its own, with the profiler in both; the stages
-    after it start what they need. `spare_s`: what is left for it. Raises ArmFailure when the changed engine breaks
+    A probe of kind "kernel" ends both arms and takes two launches of its own, with the profiler in both, or up to four
+    where torch's profiler sees no kernels of an AMD card; the stages after it start what they need. `spare_s`: what is left for it. Raises ArmFailure when the changed engine breaks
     under the burst.
     """
     change = trial.hypothesis.change
@@ -37,7 +37,9 @@ def prove(
     if probe.kind == "kernel":
         folder = Path("artifacts") / "profiles" / trial.experiment_id
         try:
-            a, b = profile_arms(night, progress.incumbent, candidate, (a, b), probe.category, trial, folder, spare_s)
+            a, b = profile_arms(
+                night, progress.incumbent, candidate, (a, b), probe.category, trial, folder, spare_s, knobs
+            )
         except ProfileImpossible as problem:
             return PathEvidence(outcome="unknown", probe=probe, reason=str(problem))
     return judge_path(change, probe, a, b)

@@ -15,6 +15,7 @@ from engine.own_plugins import FOLDERS as OWN_PLUGINS
 from engine.own_plugins import SWITCH
 from engine.placement import NOTHING, Placement
 from engine.ports import LOOPBACK
+from engine.rocprof import rocprof_command
 
 OWN_FLAGS = ("host", "port", "served-model-name", "compilation-config")  # set here, never by EngineSpec.flags
 
@@ -38,7 +39,8 @@ def flag(name: str, value: JsonValue) -> list[str]:
 
 
 def command_line(spec: EngineSpec, port: int, served_name: str) -> list[str]:
-    """`vllm serve` by way of the spec's interpreter. Raises ValueError for a flag that is the launch's own."""
+    """`vllm serve` by way of the spec's interpreter, under rocprofv3 where the spec says so (engine/rocprof.py). Raises
+    ValueError for a flag that is the launch's own."""
     if own := sorted(set(spec.flags) & set(OWN_FLAGS)):
         fix = "engine.port and engine.compilation set them" if own != ["served-model-name"] else "each launch sets it"
         raise ValueError(f"engine.flags must not hold {', '.join(own)}: {fix}")
@@ -47,7 +49,8 @@ def command_line(spec: EngineSpec, port: int, served_name: str) -> list[str]:
         line += flag(name, spec.flags[name])
     if spec.compilation:
         line += flag("compilation-config", spec.compilation)
-    return [*line, "--host", LOOPBACK, "--port", str(port), "--served-model-name", served_name]
+    line += ["--host", LOOPBACK, "--port", str(port), "--served-model-name", served_name]
+    return rocprof_command(line, spec.env)
 
 
 def dropped(spec: EngineSpec, inherited: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
-"""A bounded profile of an engine: a few engine steps under vLLM's own torch profiler, or a launch under rocprofv3.
+"""A bounded profile of an engine: a few engine steps under vLLM's own torch profiler.
 
     spec = profiled(spec, folder)          # before the launch: the flag that lets the profiler be switched on
     start_profile(engine)                  # then a short burst of requests
     traces = stop_profile(engine, folder)  # paths of the finished traces
 
 A profiled engine is not the engine that is measured, so both arms get the flag, in launches of their own.
-rocprofv3 is for cards whose torch was built without its profiler. Its command line is built here and its CSV is read
-(agents/research/traces); it was never run by us, on no card.
+For cards whose torch was built without its GPU profiler there is engine/rocprof.py.
 """
 
 from __future__ import annotations
@@ -68,14 +67,6 @@ def traces_in(folder: Path) -> tuple[Path, ...]:
         return ()
     found = [*folder.rglob("*.pt.trace.json*"), *folder.rglob("*_kernel_trace.csv")]
     return tuple(sorted(path for path in found if "async_llm" not in path.name))
-
-
-def rocprof_command(command: list[str], folder: Path) -> list[str]:
-    """`command` under rocprofv3, which follows every process that it starts and writes
-    FOLDER/<host>/<pid>_kernel_trace.csv when each ends. It records from the start to the end of the engine (warm-up and
-    graph capture too): bounded by how long the engine lives, not by requests. Options as in ROCm 6.2 to 7's own manual;
-    never run here."""
-    return ["rocprofv3", "--kernel-trace", "--output-format", "csv", "-d", str(folder.absolute()), "--", *command]
 
 
 def _post(engine: RunningEngine, path: str) -> None:

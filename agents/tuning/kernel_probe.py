@@ -1,6 +1,7 @@
 """Did the changed engine launch other kernels, or the same ones in another shape? Pure.
 
-Both profiles are of the same requests under the same profiler. Times are no evidence and are not looked at.
+Both profiles are of the same requests under the same profiler. Times are no evidence and are not looked at. Launches
+outside the burst never come here: the torch profiler is off then, and rocprofv3's record is cut by its clock.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def judge_kernels(probe: Probe, a: Kernels, b: Kernels) -> PathEvidence:
         cut = [line for line in profile.warnings if "cut off" in line or "ends early" in line]
         if cut:
             return told("unknown", f"the profile of arm {arm} is not whole: {cut[0]}")
+    if a.profiler != b.profiler:  # they count differently, and one's grid is in blocks, the other's in work-items
+        return told("unknown", f"the arms have different profilers: {a.profiler} and {b.profiler}")
     if not probe.differs:
         return told(*_presence(probe, in_a, in_b))
     if not in_a or not in_b:
@@ -124,4 +127,5 @@ def _words(kernels: list[KernelSeen]) -> str | None:
 
 def _data(profile: Kernels, matching: list[KernelSeen]) -> dict[str, JsonValue]:
     kept: list[JsonValue] = [kernel.model_dump(mode="json") for kernel in matching[:SHOWN]]
-    return {"profile": profile.source, "names": len(profile.seen), "kernels": kept}
+    told: dict[str, JsonValue] = {"profile": profile.source, "profiler": profile.profiler, "names": len(profile.seen)}
+    return {**told, "kernels": kept, **({"warnings": list(profile.warnings)} if profile.warnings else {})}

@@ -4,7 +4,8 @@ What a trace tells of a launch, beside its name and time (real traces of vLLM on
 
     torch profiler, CUDA    grid, block, "shared memory", "registers per thread"; also for kernels of a replayed graph
     torch profiler, ROCm    grid, block; nothing for kernels of a replayed graph (kind "Dispatch Task")
-    rocprofv3, CSV          Grid_Size (work-items, not blocks), Workgroup_Size, LDS_Block_Size, VGPR_Count
+    rocprofv3, CSV          Grid_Size (work-items, not blocks), Workgroup_Size, LDS_Block_Size, VGPR_Count; from the
+                            process's start to its end, so that a Window says which launches are of a burst
     torch profiler, CPU     operators (category cpu_op), name and time only
 """
 
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agents.research.traces.events import MOST_NAME_CHARS, MOST_NAMES, OTHER_NAMES, nanoseconds, printable
 from agents.research.traces.read import TraceError
+from agents.research.traces.rocprof import lines
 from agents.research.traces.stream import Path_, StreamBroken, Text, open_bytes, walk
 from contracts import Frozen
 
@@ -26,6 +28,15 @@ Category = Literal["kernel", "cpu_op"]
 ATTRIBUTES = ("grid", "block", "shared_memory", "registers")
 MOST_SHAPES = 200  # different values of one attribute of one kernel
 _TORCH = {"grid": "grid", "block": "block", "shared_memory": "shared memory", "registers": "registers per thread"}
+
+
+class Window(NamedTuple):
+    """When a burst was, and when the engine that it went to lived, by the clock of the trace. Nanoseconds."""
+
+    alive_from: int
+    begin: int
+    end: int
+    alive_to: int
 
 
 class KernelSeen(Frozen):
@@ -45,6 +56,11 @@ class Kernels(Frozen):
     source: str  # file name
     seen: tuple[KernelSeen, ...]  # the most time first
     warnings: tuple[str, ...] = ()
+    profiler: Literal["torch", "rocprofv3"] = "torch"
+
+    @property
+    def launches(self) -> int:
+        return sum(kernel.launches for kernel in self.seen)
 
 
 class _Sum:
@@ -53,8 +69,9 @@ class _Sum:
         self.shapes: dict[str, Counter[str]] = {name: Counter() for name in ATTRIBUTES}
 
 
-def read_kernels(path: str | Path, category: Category = "kernel") -> Kernels:
-    """A torch-profiler trace (.json, .json.gz) or rocprofv3's *_kernel_trace.csv. Raises TraceError."""
+def read_kernels(path: str | Path, category: Category = "kernel", window: Window | None = None) -> Kernels:
+    """A torch-profiler trace (.json, .json.gz) or rocprofv3's *_kernel_trace.csv; of the latter, with a `window`, what
+    began during the burst. Raises TraceError, also where its times are not by the clock of the window."""
     path = Path(path)
     sums: dict[str, _Sum] = {}
     warnings: list[str] = []
@@ -64,11 +81,12 @@ def read_kernels(path: str | Path, category: Category = "kernel") -> Kernels:
         if not head:
             raise StreamBroken("empty")
         whole = chain([head], pieces)
-        if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        is_torch = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+        if is_torch:
             _read_chrome(whole, category, sums, warnings)
         else:
-            _read_rocprof(whole, sums)
-    except (OSError, ValueError) as error:
+            _read_rocprof(whole, window, sums, warnings)
+    except (OSError, ValueError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TraceError(f"{path.name}: {reason.splitlines()[0] if reason else type(error).__name__}") from None
     return Kernels(
@@ -83,6 +101,7 @@ def read_kernels(path: str | Path, category: Category = "kernel") -> Kernels:
             for name, one in sorted(sums.items(), key=lambda item: -item[1].ns)
         ),
         warnings=tuple(warnings),
+        profiler="torch" if is_torch else "rocprofv3",
     )
 
 
@@ -125,15 +144,34 @@ def _opens(path: Path_) -> bool:
     return path in ((), ("traceEvents",))
 
 
-def _read_rocprof(pieces: Iterable[bytes], sums: dict[str, _Sum]) -> None:
-    text = b"".join(pieces).decode("utf-8-sig", "replace")  # a bounded profile: some thousand lines
-    rows = csv.DictReader(text.splitlines())
+def _read_rocprof(
+    pieces: Iterable[bytes], window: Window | None, sums: dict[str, _Sum], warnings: list[str]
+) -> None:
+    """Line by line: with a warm-up in it, such a file may have some hundred thousand lines."""
+    text, last = Text(pieces), [""]
+
+    def kept() -> Iterator[str]:
+        for line in lines(text):
+            last[0] = line
+            yield line
+
+    rows = csv.DictReader(kept())
     if not {"Kernel_Name", "Start_Timestamp", "End_Timestamp"} <= set(rows.fieldnames or ()):
         raise StreamBroken("neither JSON nor a CSV with Kernel_Name, Start_Timestamp and End_Timestamp")
+    read = outside = 0
     for row in rows:
         try:
-            took = int(row["End_Timestamp"]) - int(row["Start_Timestamp"])
+            begun, ended = int(row["Start_Timestamp"]), int(row["End_Timestamp"])
         except (TypeError, ValueError):
+            continue
+        read += 1
+        if window and not window.alive_from <= begun <= ended <= window.alive_to:
+            raise StreamBroken(
+                f"a kernel ran from {begun} to {ended} ns, and the engine lived from {window.alive_from} to "
+                f"{window.alive_to}: so the launches of the burst cannot be told from those of the warm-up"
+            )
+        if window and not window.begin <= begun <= window.end:
+            outside += 1
             continue
         shapes = {
             "grid": _three(row, "Grid_Size"),
@@ -141,7 +179,11 @@ def _read_rocprof(pieces: Iterable[bytes], sums: dict[str, _Sum]) -> None:
             "shared_memory": row.get("LDS_Block_Size"),
             "registers": row.get("VGPR_Count"),
         }
-        _add(sums, row["Kernel_Name"], took, shapes)
+        _add(sums, row["Kernel_Name"], ended - begun, shapes)
+    if text.fault or not last[0].endswith("\n"):
+        warnings.append(f"the file is cut off{f' ({text.fault})' if text.fault else ''}; the {read} rows before that count")
+    if outside:
+        warnings.append(f"{outside} of {read} launches were before or after the burst and do not count")
 
 
 def _three(row: dict[str, str], name: str) -> str | None:

@@ -21,7 +21,7 @@ def read_csv(pieces: Iterable[bytes]) -> Timeline:
     """Columns by name: Kernel_Name or Direction, Start_Timestamp, End_Timestamp, Agent_Id, Correlation_Id. Raises
     StreamBroken where the header has no such columns."""
     timeline, text = Timeline(), Text(pieces)
-    rows = csv.reader(_lines(text, timeline))
+    rows = csv.reader(lines(text))
     try:
         header = next(rows, [])
         column = {name.strip().lower(): i for i, name in enumerate(header)}
@@ -46,7 +46,7 @@ def read_csv(pieces: Iterable[bytes]) -> Timeline:
     return timeline
 
 
-def _lines(text: Text, timeline: Timeline) -> Iterator[str]:
+def lines(text: Text) -> Iterator[str]:
     """Lines of bounded length."""
     while True:
         end = text.text.find("\n", text.at)
