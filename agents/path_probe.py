@@ -20,8 +20,8 @@ def prove(
     """Called with the candidate up as arm B. The incumbent is known by its latest log, configuration and runs.
 
     A probe of kind "kernel" ends both arms and takes two launches of its own, with the profiler in both, or up to four
-    where torch's profiler sees no kernels of an AMD card; the stages after it start what they need. `spare_s`: what is left for it. Raises ArmFailure when the changed engine breaks
-    under the burst.
+    where torch's profiler sees no kernels of an AMD card; the stages after it start what they need. `spare_s`: what is
+    left for it. Raises ArmFailure when the changed engine breaks under the burst.
     """
     change = trial.hypothesis.change
     probe = night_file_probe(night, trial.hypothesis) or probe_for(change, knobs)

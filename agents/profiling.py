@@ -1,7 +1,7 @@
 """A bounded profile of each arm, for path evidence alone: the same requests, the same profiler, nothing measured.
 
-vLLM's own torch profiler first. Where it gives no kernels on an AMD card, both arms once more under rocprofv3: never one
-arm by the one and the other by the other. In a container there is no rocprofv3: it would have to be inside, and its
+vLLM's own torch profiler first. Where it gives no kernels on an AMD card, both arms once more under rocprofv3: never
+one arm by the one and the other by the other. In a container there is no rocprofv3: it would have to be inside, and its
 files to come out.
 """
 

@@ -4,11 +4,11 @@
     spec = under_rocprofv3(spec, tool, folder, ...)  # engine/command.py then puts rocprofv3 before the engine's command
     ...                                            # launch, burst, stop: the CSVs are written as the processes end
 
-Written from ROCm's manual (docs 6.4 to 7.1, "Using rocprofv3") and the sources of rocprofiler-sdk (source/bin/rocprofv3.sh
-of ROCm 6.2 and rocprofv3.py since). Never run by us, on no card. What the rest rests on:
+Written from ROCm's manual (docs 6.4 to 7.1, "Using rocprofv3") and the sources of rocprofiler-sdk (source/bin, the
+shell script rocprofv3.sh that came first and rocprofv3.py since). Never run by us, on no card. What the rest rests on:
 
-- rocprofv3 sets variables and then becomes the application (`exec`; os.execvpe): the process that was started has the
-  same pid and start time and is the engine itself. Nothing breaks where it stays as a parent: it is then the one that is
+- rocprofv3 sets variables and then becomes the application (`exec`; os.execvpe): the process that was started keeps its
+  pid and start time and is the engine itself. Nothing breaks where it stays as a parent: it is then the one that is
   asked to stop, and the rest of the tree is asked once it is gone (engine/keeper.py).
 - It records from the start to the end of each process, warm-up and graph capture too. Its times are CLOCK_BOOTTIME in
   nanoseconds (rocprofiler-sdk, common/utility.hpp: default_clock_id; the HSA runtime's system clock), which
@@ -18,6 +18,8 @@ of ROCm 6.2 and rocprofv3.py since). Never run by us, on no card. What the rest 
   (ROCm/rocm-systems, pull requests 6026 and 6717: servers that hung, or were killed with nothing written; there
   --disable-signal-handlers is advised for applications that handle signals, as vLLM does). The option is newer than
   some rocprofv3; the variable that it sets is not refused by any.
+- A process that ends by os._exit writes nothing: multiprocessing's forked children do. `vllm serve` spawns its own
+  where VLLM_WORKER_MULTIPROC_METHOD does not say otherwise (vLLM 0.32, entrypoints/serve/utils/api_utils.py).
 - vLLM kills what has not ended some seconds after it was asked: 5 s, or 15 s on ROCm (vLLM 0.32). Where the installed
   vLLM has a longer patience to set, it gets it.
 """
@@ -42,8 +44,9 @@ def rocprofv3_for(environment: Mapping[str, str], root: Path = ROCM) -> str | No
     """The rocprofv3 that an engine with this environment would find: on its PATH, in its ROCM_PATH, in /opt/rocm, or in
     the newest /opt/rocm-*; None where there is none."""
     versions = sorted(root.glob("rocm-*"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)])
-    folders = [*filter(None, [environment.get("ROCM_PATH")]), root / "rocm", *reversed(versions)]
-    places = [environment.get("PATH", ""), *(str(Path(folder) / "bin") for folder in folders)]
+    own = environment.get("ROCM_PATH")
+    folders = [*([Path(own)] if own else []), root / "rocm", *reversed(versions)]
+    places = [environment.get("PATH", ""), *(str(folder / "bin") for folder in folders)]
     return shutil.which("rocprofv3", path=":".join(places))
 
 
@@ -63,8 +66,8 @@ def under_rocprofv3(
 
 
 def rocprof_command(command: list[str], env: Mapping[str, str]) -> list[str]:
-    """`command`, under rocprofv3 where `env` (of a spec) says so. Every process that it starts and that launches kernels
-    writes FOLDER/<host>/<pid>_kernel_trace.csv as it ends."""
+    """`command`, under rocprofv3 where `env` (of a spec) says so. Every process of it that launches kernels writes
+    FOLDER/<host>/<pid>_kernel_trace.csv as it ends."""
     if not (env.get(TOOL) and env.get(INTO)):
         return command
     return [env[TOOL], "--kernel-trace", "--output-format", "csv", "-d", env[INTO], "--", *command]

@@ -1,4 +1,4 @@
-"""A bounded profile: of the real engine, with vLLM's torch profiler; and rocprofv3's command line, never run by us."""
+"""A bounded profile: of the real engine, with vLLM's torch profiler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agents.research.traces.kernels import Kernels, read_kernels
 from agents.tuning.kernel_probe import judge_kernels
 from contracts import Probe
 from engine.command import command_line
-from engine.profile import FLAG, profiled, rocprof_command, start_profile, stop_profile, traces_in
+from engine.profile import FLAG, profiled, start_profile, stop_profile, traces_in
 from engine.running import EngineFailure
 from engine.server import Engine
 from tests.real import LIMITS, real_spec
@@ -26,13 +26,6 @@ def test_the_flag_is_the_only_difference(tmp_path: Path) -> None:
     assert asked.model_copy(update={"flags": plain.flags}) == plain
     line = command_line(asked, 1, "n")
     assert f'"torch_profiler_dir": "{tmp_path}"' in line[line.index("--profiler-config") + 1]
-
-
-def test_rocprof_goes_before_the_engines_own_command(tmp_path: Path) -> None:
-    command = command_line(standin_spec(), 1, "n")
-    line = rocprof_command(command, tmp_path)
-    assert line[:2] == ["rocprofv3", "--kernel-trace"]
-    assert line[line.index("--") + 1 :] == command and str(tmp_path) in line
 
 
 def test_only_finished_kinds_of_files_are_traces(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 from contracts import EngineSpec
 
 PYTHON = str(Path(__file__).parent / "python")
+ROCM_BIN = str(Path(__file__).parent / "rocm" / "bin")  # a stand-in rocprofv3
 
 
 def standin_spec(env: dict[str, str] | None = None, **flags: JsonValue) -> EngineSpec:

@@ -29,6 +29,7 @@ Knobs, by environment (put them in EngineSpec.env):
     STANDIN_MEMORY_MB=0        resident ballast
     STANDIN_FAIL_EVERY=N       every N-th completion request is answered with 500
     STANDIN_COMPILE_AFTER=N    logs a JIT compilation in the N-th completion request
+    STANDIN_NO_KERNELS=1       its torch has no GPU profiler: traces hold operators and no kernels
 --block-size 16 is refused, as by vLLM on a CPU; an unknown flag is refused as argparse does it.
 """
 
@@ -46,7 +47,7 @@ import time
 from typing import Any
 
 from pretend import CACHE_TOKENS, Scheduler, Sequence, detokenize, knob, tokenize
-from profiler import Profiler
+from profiler import Launches, Profiler
 
 VERSION = "0.0.0+standin"
 
@@ -93,6 +94,7 @@ class Server:
         self.name = os.environ.get("STANDIN_STALE") or args.served_model_name or args.model_tag
         self.requests = 0
         self.profiler = Profiler(args.profiler_config, args.enforce_eager)
+        self.scheduler.on_token = Launches(args.enforce_eager).token
         self.started = int(time.time())
 
     async def serve(self) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 VOCABULARY = 49152
@@ -71,6 +72,7 @@ class Scheduler:
         self.counters: Counter[str] = Counter()
         self.wake = asyncio.Event()
         self.hung = False
+        self.on_token: Callable[[], None] = lambda: None
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
@@ -117,6 +119,7 @@ class Scheduler:
             for sequence in [s for s in self.running if not s.prefill_left]:
                 sequence.out.put_nowait(sequence.next_token())
                 self.counters["generation_tokens"] += 1
+                self.on_token()
                 if sequence.made >= sequence.max_tokens:
                     self.running.remove(sequence)
                     self.counters["request_success"] += 1

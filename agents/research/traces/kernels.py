@@ -144,9 +144,7 @@ def _opens(path: Path_) -> bool:
     return path in ((), ("traceEvents",))
 
 
-def _read_rocprof(
-    pieces: Iterable[bytes], window: Window | None, sums: dict[str, _Sum], warnings: list[str]
-) -> None:
+def _read_rocprof(pieces: Iterable[bytes], window: Window | None, sums: dict[str, _Sum], warnings: list[str]) -> None:
     """Line by line: with a warm-up in it, such a file may have some hundred thousand lines."""
     text, last = Text(pieces), [""]
 
@@ -181,7 +179,9 @@ def _read_rocprof(
         }
         _add(sums, row["Kernel_Name"], ended - begun, shapes)
     if text.fault or not last[0].endswith("\n"):
-        warnings.append(f"the file is cut off{f' ({text.fault})' if text.fault else ''}; the {read} rows before that count")
+        warnings.append(
+            f"the file is cut off{f' ({text.fault})' if text.fault else ''}; the {read} rows before that count"
+        )
     if outside:
         warnings.append(f"{outside} of {read} launches were before or after the burst and do not count")
 
