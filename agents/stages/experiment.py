@@ -17,8 +17,9 @@ from agents.stages.opening import knobs_of, profile_of, realised, subject
 from agents.state import Progress, Trial, Winner
 from agents.tuning.apply import ScopeError, exactly
 from agents.tuning.apply import apply as apply_change
+from agents.tuning.refused_trees import thin_refused
 from agents.tuning.static_check import static_check as find_fault
-from contracts import GateResult, Verdict, VerdictWord
+from contracts import EngineSpec, GateResult, Verdict, VerdictWord
 from judge.decide import NeedMore, decide
 from judge.noise import learn
 from judge.spending import alpha_for_try
@@ -238,13 +239,24 @@ def keep(night: Night, progress: Progress) -> Progress:
 
 
 def revert(night: Night, progress: Progress) -> Progress:
-    """The overlay exactly as it was, and both engines gone."""
+    """The overlay exactly as it was, both engines gone, and the trees that only they needed with them."""
     trial = the(progress)
     night.arms.down()
     commit = night.overlay.revert()
     judged(night, trial)
     night.emit("reverted", Reverted(experiment_id=trial.experiment_id, commit=commit, spec_id=progress.incumbent.id))
+    thin_trees(night, progress.base, progress.incumbent)
     return progress.but(tried=(*progress.tried, trial.hypothesis.change), trial=None, goto="pick")
+
+
+def thin_trees(night: Night, *needed: EngineSpec) -> None:
+    """Takes away what no launch needs any more of the overlay trees: those of every configuration but `needed` and what
+    the night kept. Done after the ledger's line; a kill in between leaves the tree to the same stage's next run."""
+    kept = {str(event.data["spec_id"]) for event in night.ledger.events if event.kind == "kept"}
+    try:
+        thin_refused(night.folder, kept | {spec.id for spec in needed})
+    except OSError as error:
+        night.warn(f"overlay trees of refused changes stay in artifacts/overlays, which costs disk only: {error}")
 
 
 def judged(night: Night, trial: Trial) -> None:
