@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from contracts import Measurement, Verdict
-from ledger import words
+from contracts import JudgeRule, Measurement, Verdict
+from ledger import card_words, words
+from ledger.card_seen import card_seen
 from ledger.forest import axis
 from ledger.view import NightView, Try, medians
 from ledger.words import (
@@ -54,6 +55,7 @@ def content(view: NightView, night: str) -> dict[str, Any]:
         "confirmed_mark": scale.mark(view.confirmed.verdict) if view.confirmed else None,
         "confirmed_ratio": times(view.confirmed.verdict.ratio) if view.confirmed else "–",
         "hypotheses": _hypotheses(view),
+        "card_meanwhile": card_words.night_words(view, card_seen(view)),
         "noise": _noise_words(view),
         "sums": _sums(view),
         "shares": _shares(view),
@@ -83,6 +85,7 @@ def _row(view: NightView, t: Try) -> dict[str, Any]:
         "metric": (verdict.metric if verdict else None) or view.metric,
         "launch_pairs": verdict.launch_pairs if verdict else 0,
         "arms": _arms_words(view, e.measurements, verdict),
+        "card": card_words.experiment_words(e.measurements, view.config.judge if view.config else JudgeRule()),
         "gates": e.gates,
         "path": e.path_evidence,
         "seen": words.seen(e.path_evidence) if e.path_evidence else (),

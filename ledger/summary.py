@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from contracts import Verdict, VerdictWord
+from contracts import JudgeRule, Verdict, VerdictWord
+from ledger import card_words
+from ledger.card_seen import card_seen
 from ledger.view import NightView, Try, medians
 from ledger.words import headline, stand_in
 
@@ -24,6 +26,7 @@ def summary(view: NightView) -> dict[str, Any]:
         "started_at": view.started_at,
         "finished_at": view.finished_at,
         "card": view.card.model_dump(mode="json") if view.card else None,
+        "card_meanwhile": card_seen(view).model_dump(mode="json"),
         "versions": dict(view.versions),
         "model": view.config.engine.model if view.config else None,
         "workload": view.config.workload.model_dump(mode="json") if view.config else None,
@@ -93,6 +96,7 @@ def _experiment(view: NightView, t: Try) -> dict[str, Any]:
         "metrics": (_gain(verdict) if verdict else no_gain)
         | {f"median_{arm}": medians(m for m in e.measurements if m.arm == arm) for arm in ("A", "B")}
         | {"runs": len(e.measurements), "void_runs": sum(1 for m in e.measurements if m.void_reasons)},
+        "card_note": card_words.experiment_words(e.measurements, view.config.judge if view.config else JudgeRule()),
         "gates": [gate.model_dump(mode="json") for gate in e.gates],
         "path_evidence": e.path_evidence.model_dump(mode="json") if e.path_evidence else None,
         "seconds": e.seconds,
