@@ -21,16 +21,28 @@ def write_report(view: NightView, night_dir: Path | str) -> tuple[Path, Path]:
     """Writes report.html and report.md in the night's folder, each whole or not at all, and returns their paths.
     Raises LedgerError (full disk, unwritable)."""
     folder = Path(night_dir)
-    html, markdown = render_html(view, folder.name), render_markdown(view, folder.name)
+    where = _from_here(folder)
+    html, markdown = render_html(view, folder.name, where), render_markdown(view, folder.name, where)
     return _replace(folder / "report.html", html), _replace(folder / "report.md", markdown)
 
 
-def render_html(view: NightView, night: str) -> str:
-    return _environment(html=True).get_template("report.html.j2").render(content(view, night))
+def render_html(view: NightView, night: str, where: str = "") -> str:
+    """`where`: the folder as a command of the report names it; logs/NIGHT unless said."""
+    template = _environment(html=True).get_template("report.html.j2")
+    return template.render(content(view, night), where=where or f"logs/{night}")
 
 
-def render_markdown(view: NightView, night: str) -> str:
-    return _environment(html=False).get_template("report.md.j2").render(content(view, night))
+def render_markdown(view: NightView, night: str, where: str = "") -> str:
+    template = _environment(html=False).get_template("report.md.j2")
+    return template.render(content(view, night), where=where or f"logs/{night}")
+
+
+def _from_here(folder: Path) -> str:
+    """Relative to the folder that the commands are given in, where it lies below it; nothing of this machine else."""
+    try:
+        return str(folder.resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return ""
 
 
 @cache

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents.night_cli import read_view
+from ledger.report import write_report
 from ledger.verify import verify
 
 NIGHTS = Path(__file__).resolve().parents[2] / "docs" / "nights"
@@ -45,3 +48,13 @@ def test_the_night_of_the_moe_tile() -> None:
     assert [line["identical"] for line in lines(folder, "installed_trees")] == [None, True]
     gates = [line["result"] for line in lines(folder, "gated")]
     assert [gate["outcome"] for gate in gates] == ["pass"] * 6 + ["not_run"]
+
+
+def test_a_report_names_its_folder_as_the_commands_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "docs" / "a_night"
+    shutil.copytree(NIGHTS / "2026-11-30-h200-moe-tile", folder)
+    view = read_view(folder)
+    for place, named in ((tmp_path, "docs/a_night"), (folder.parent, "a_night"), (NIGHTS, "logs/a_night")):
+        monkeypatch.chdir(place)
+        for page in write_report(view, folder):
+            assert f"run_night.py verify {named}" in page.read_text()
