@@ -15,9 +15,9 @@ EVIDENCE, ATTENTION = KERNELS / "nightgate_evidence", KERNELS / "nightgate_atten
 FOLDERS: tuple[Path, ...] = (EVIDENCE, ATTENTION)
 
 # Of nightgate_evidence: whether it watches, and what an overlay sets for its own engine: the patched files, absolute,
-# joined by os.pathsep.
+# joined by os.pathsep, and a JSON file that lists which functions of them each patch changes.
 SWITCH = {"NIGHTGATE_EVIDENCE": "1"}
-FILES = "NIGHTGATE_EVIDENCE_FILES"
+FILES, CODE = "NIGHTGATE_EVIDENCE_FILES", "NIGHTGATE_EVIDENCE_CODE"
 
 # Of nightgate_attention: which back ends are tried first, and whose class another one's is.
 PRIORITY, CLASS = "NIGHTGATE_ATTENTION_PRIORITY", "NIGHTGATE_ATTENTION_CLASS"

@@ -6,18 +6,22 @@ one tree: first the files that are replaced whole, then the patches, in the orde
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from agents.tuning.levers import LEVERS
 from agents.tuning.levers.in_overlay import container_fault
 from agents.tuning.overlay_tree import overlay_tree
 from agents.tuning.packages import need_package, package_folder
 from agents.tuning.patching import patched, syntax_problem
-from agents.tuning.placed import Placed, PlacementError
+from agents.tuning.placed import Placed, PlacementError, write_whole
+from agents.tuning.watching import to_watch
 from contracts import EngineSpec, Lever
-from engine.own_plugins import FILES
+from engine.own_plugins import CODE, FILES
 from engine.placement import NOTHING, Placement
 
 Parts = Iterable[tuple[Lever, Placed]]
@@ -36,13 +40,17 @@ def place(spec: EngineSpec, folder: Path) -> Placement:
     env = _environment(spec, parts)
     trees: list[str] = []
     laid: list[str] = []  # Python files of theirs, which the watcher in the engine says that it imported
+    code: list[JsonValue] = []  # and which functions the patches change in them: it says which of those ran
     for name in sorted(_distributions(parts)):
-        tree, paths = _tree(name, spec.python, parts, folder / "trees" / name)
+        tree, paths, changed = _tree(name, spec.python, parts, folder / "trees" / name)
         trees.append(str(tree))
         laid += [str(tree / name / path) for path in paths if path.endswith(".py")]
+        code += [{**part, "file": str(tree / name / str(part["file"]))} for part in changed]
     own = [path for _, part in parts for path in part.python_path]
     if laid:
         env[FILES] = os.pathsep.join(laid)
+    if code:
+        env[CODE] = str(write_whole(folder / "code.json", json.dumps(code, indent=1).encode()))
     return Placement(env=env, python_path=(*trees, *own))
 
 
@@ -80,10 +88,14 @@ def _distributions(parts: Parts) -> set[str]:
     return {name for _, part in parts for name in (*part.files, *part.patches)}
 
 
-def _tree(name: str, python: str, parts: Parts, folder: Path) -> tuple[Path, list[str]]:
-    """The folder for PYTHONPATH, and which files of the distribution differ in it."""
+def _tree(name: str, python: str, parts: Parts, folder: Path) -> tuple[Path, list[str], list[dict[str, JsonValue]]]:
+    """The folder for PYTHONPATH, which files of the distribution differ in it, and what of them is to be watched."""
     package = need_package(python, name)
-    files = patched(package, _files(name, parts), [patch for _, part in parts for patch in part.patches.get(name, ())])
+    files = _files(name, parts)
+    steps = []
+    for patch, text in [patch for _, part in parts for patch in part.patches.get(name, ())]:
+        before, files = files, patched(package, files, [(patch, text)])
+        steps.append((f"{name}/{patch}", before, files))
     wrong = syntax_problem(python, {f"{name}/{path}": content for path, content in files.items()})
     if wrong:
         raise PlacementError(f"a patched file is no Python any more: {wrong}; correct the patch")
@@ -93,7 +105,7 @@ def _tree(name: str, python: str, parts: Parts, folder: Path) -> tuple[Path, lis
         raise PlacementError(
             f"{python} finds {name} at {found} in spite of PYTHONPATH: install it as a wheel there, not editable"
         )
-    return tree, sorted(files)
+    return tree, sorted(files), to_watch(package, steps, files)
 
 
 def _files(name: str, parts: Parts) -> Mapping[str, bytes]:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from agents.research.knobs import Knobs, near
 from contracts import EngineSpec
 from engine.caches import OF_BUILD, OF_PATCHED, OF_SPEC
-from engine.own_plugins import FILES, SWITCH, VARIABLES
+from engine.own_plugins import CODE, FILES, SWITCH, VARIABLES
 
 _CODE = "it decides which code runs, so the two arms would not be one engine with one change"
 _FILES = "it decides which model files or caches are found; the launch sets it"
@@ -24,7 +24,7 @@ NOT_OURS = {
     **dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT",
                      "VLLM_USE_MODELSCOPE", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "XDG_CACHE_HOME",
                      "XDG_CONFIG_HOME", *OF_SPEC, *OF_BUILD, *OF_PATCHED), _FILES),
-    **dict.fromkeys((*SWITCH, FILES), _OURS),
+    **dict.fromkeys((*SWITCH, FILES, CODE), _OURS),
     **dict.fromkeys(("VLLM_PORT", "VLLM_HOST_IP", "VLLM_RPC_BASE_PATH", "VLLM_DP_MASTER_PORT", "MASTER_PORT",
                      "MASTER_ADDR", "HOME", "TMPDIR", "VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK",
                      "VLLM_SERVER_DEV_MODE"), _PLACE),

@@ -1,7 +1,7 @@
 """Calls back once a module has been imported, whenever that is. Nothing is imported for its sake.
 
 A finder at the head of sys.meta_path lets the other finders find the module, and puts its callback behind the one
-exec_module that follows; the loader itself stays what it was.
+exec_module that follows; the loader itself stays what it was. on_code hears the code before it runs, alike.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
+from typing import Any
 
 from .say import problem
 
@@ -21,6 +22,7 @@ class _Finder:
     def __init__(self) -> None:
         self.wanted: dict[str, list[Callback]] = {}
         self.below: dict[str, list[Callback]] = {}  # by the beginning of the name
+        self.code: dict[str, list[Callable[[CodeType], None]]] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -51,6 +53,7 @@ class _Finder:
         def exec_module(module: ModuleType) -> None:
             with contextlib.suppress(AttributeError):
                 del loader.exec_module  # the loader is its own again
+            _hear_code(name, loader, self.code.get(name, ()))
             run(module)
             _call(name, module, self.callbacks(name))
 
@@ -63,10 +66,26 @@ class _Finder:
 _finder = _Finder()
 
 
-def _call(name: str, module: ModuleType, callbacks: Sequence[Callback]) -> None:
+def _hear_code(name: str, loader: Any, callbacks: Sequence[Callable[[CodeType], None]]) -> None:
+    if not callbacks or not hasattr(loader, "get_code"):
+        return
+    read = loader.get_code
+
+    def get_code(asked: str) -> Any:
+        with contextlib.suppress(AttributeError):
+            del loader.get_code
+        code = read(asked)
+        _call(name, code, callbacks)
+        return code
+
+    with contextlib.suppress(AttributeError):  # a loader that takes no attributes
+        loader.get_code = get_code
+
+
+def _call(name: str, held: Any, callbacks: Sequence[Callable[[Any], None]]) -> None:
     for callback in callbacks:
         try:
-            callback(module)
+            callback(held)
         except Exception as error:
             problem(name, error)
 
@@ -76,6 +95,12 @@ def after_import(name: str, callback: Callback) -> None:
     _install()
     _finder.wanted.setdefault(name, []).append(callback)
     _call_if_there(name, callback)
+
+
+def on_code(name: str, callback: Callable[[CodeType], None]) -> None:
+    """Calls back with the module's code, of whose functions none has run yet. Only together with after_import, and not
+    for what is imported already."""
+    _finder.code.setdefault(name, []).append(callback)
 
 
 def after_import_below(start: str, callback: Callback) -> None:

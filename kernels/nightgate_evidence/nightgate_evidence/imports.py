@@ -22,11 +22,11 @@ FILES = "NIGHTGATE_EVIDENCE_FILES"
 def watch_all() -> None:
     for path in os.environ.get(FILES, "").split(os.pathsep):
         if path.endswith(".py"):
-            for name in _names(path):
+            for name in module_names(path):
                 after_import(name, lambda module, path=path: _imported(module, path))  # type: ignore[misc]
 
 
-def _names(path: str) -> Iterator[str]:
+def module_names(path: str) -> Iterator[str]:
     """The names under which the file can be imported: one for each folder of sys.path that it lies in."""
     for folder in {os.path.abspath(entry) for entry in sys.path if entry}:
         if path.startswith(folder + os.sep):
