@@ -21,7 +21,7 @@ from agents.tuning.placing import distributions, place
 from agents.tuning.static_check import static_check
 from contracts import Change, Container, EngineSpec, FailureKind, Frozen, Lever, Limits
 from engine.command import environment
-from engine.own_plugins import FILES
+from engine.own_plugins import CODE, FILES
 from engine.placement import NOTHING
 from tests.agents.examples import KNOBS
 from tests.agents.free_card import FREE
@@ -63,7 +63,10 @@ def test_a_launch_finds_the_patched_package_first(toy: Toy, tmp_path: Path) -> N
     patched = spec(toy, source_patch={"toy/limit": LIMIT, "toy/more": ADDED})
     placement = place(patched, tmp_path / "overlay")
     tree = tmp_path / "overlay/trees/toy/toy"
-    assert placement.env == {FILES: f"{tree}/limits.py:{tree}/more.py"}  # the watcher says which were imported
+    assert placement.env == {
+        FILES: f"{tree}/limits.py:{tree}/more.py",  # the watcher says which were imported
+        CODE: f"{tmp_path}/overlay/code.json",  # and which of their functions ran
+    }
     assert toy.says("toy.LIMIT", placement.python_path) == "8"
     env = environment(patched, tmp_path / "cache", {}, (Path("/shim"),), placement)
     assert env["PYTHONPATH"].startswith(f"{tmp_path}/overlay/trees/toy:/shim:")
