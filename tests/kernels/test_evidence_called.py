@@ -179,7 +179,8 @@ os.wait()
 
 def test_a_namesake_from_another_folder_is_not_watched(tmp_path: Path, python: str) -> None:
     overlay, installed = tmp_path / "overlay", tmp_path / "installed"
-    overlay.mkdir(), installed.mkdir()
+    overlay.mkdir()
+    installed.mkdir()
     environment = laid(overlay)
     laid(installed)
     done = run(REGISTER + "import shapes; shapes.plain()", installed, overlay, python=python, **environment)
