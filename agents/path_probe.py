@@ -3,6 +3,7 @@ engine, or, where only the kernels tell, a bounded profile of both arms."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from agents.context import Night
@@ -12,6 +13,7 @@ from agents.research.knobs import Knobs
 from agents.state import Progress, Trial
 from agents.tuning.probes import UNDER_LOAD, ArmSeen, judge_path, probe_for
 from contracts import EngineSpec, Hypothesis, Measurement, PathEvidence, Probe
+from engine.own_plugins import TOLD_WITHIN_S
 
 
 def prove(
@@ -28,6 +30,8 @@ def prove(
     runs: tuple[Measurement, ...] = ()
     if probe.kind in UNDER_LOAD:
         runs = (burst(night, candidate, trial.experiment_id),)
+    if probe.kind == "imported":
+        time.sleep(TOLD_WITHIN_S)  # what the burst called is in the log by now
     a = ArmSeen(
         log=night.arms.log_of(progress.incumbent) or "",
         record=night.arms.record_of(progress.incumbent),

@@ -18,6 +18,9 @@ FOLDERS: tuple[Path, ...] = (EVIDENCE, ATTENTION)
 # joined by os.pathsep, and a JSON file that lists which functions of them each patch changes.
 SWITCH = {"NIGHTGATE_EVIDENCE": "1"}
 FILES, CODE = "NIGHTGATE_EVIDENCE_FILES", "NIGHTGATE_EVIDENCE_CODE"
+# So long after a call its line may come: the watcher looks five times a second where Python tells it nothing, and its
+# thread waits for its turn in a busy engine. A log that was read at once after a request lacked it (2026-11-30).
+TOLD_WITHIN_S = 2.0
 
 # Of nightgate_attention: which back ends are tried first, and whose class another one's is.
 PRIORITY, CLASS = "NIGHTGATE_ATTENTION_PRIORITY", "NIGHTGATE_ATTENTION_CLASS"

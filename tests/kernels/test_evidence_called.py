@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents.tuning.touched import functions_of
-from engine.own_plugins import CODE
+from engine.own_plugins import CODE, TOLD_WITHIN_S
 from tests.kernels.test_evidence_plugin import REGISTER, lines, run
 from tests.real import engine_python
 
@@ -275,3 +275,8 @@ def test_a_kernel_of_triton_has_its_hash_once_it_is_used(tmp_path: Path) -> None
     done = run(code, tmp_path, python=engine_python(), HOME=str(tmp_path), **laid(tmp_path, TRITON))
     assert called(done) == dict.fromkeys(("kernel", "helper"), "compiled by Triton")
     assert watched(done) == {"helper": True, "kernel": True, "idle": True, "made": True, "made.<locals>.hidden": False}
+
+
+def test_a_call_is_told_well_before_the_night_looks() -> None:
+    done = run("from nightgate_evidence import running; print(running.EVERY_S)")
+    assert float(done.stdout) * 5 <= TOLD_WITHIN_S
