@@ -212,13 +212,13 @@ def test_a_list_that_can_not_be_read_is_said_and_the_rest_goes_on(tmp_path: Path
     assert told["where"] == "the list of a patch's functions"
 
 
-def test_where_another_tool_has_the_place_it_is_said_that_nothing_can_be_seen(tmp_path: Path) -> None:
+def test_where_another_tool_has_the_place_it_is_said_that_nothing_can_be_seen(tmp_path: Path, python: str) -> None:
     code = """
 import sys
 if sys.version_info >= (3, 12): sys.monitoring.use_tool_id(4, "somebody")
 else: import ctypes; ctypes.c_short.from_address = lambda at: ctypes.c_short(3)
 """
-    done = run(code + REGISTER + "import shapes; shapes.plain()", tmp_path, **laid(tmp_path))
+    done = run(code + REGISTER + "import shapes; shapes.plain()", tmp_path, python=python, **laid(tmp_path))
     assert not called(done) and not any(watched(done).values()) and len(lines(done, "problem")) == 1
 
 
