@@ -24,6 +24,8 @@ from agents.research.model_shape import ModelShape, ModelShapeError, model_shape
 from agents.research.rank import order
 from agents.research.rank import research as rank_hypotheses
 from agents.state import Progress
+from agents.tuning.packages import package_folder
+from agents.tuning.placed import PlacementError
 from cards.copy_test import CopyTestError, copy_test
 from cards.installed import installed
 from cards.sheet import CardSheet, sheet_if_any, with_measured
@@ -247,9 +249,21 @@ def first_dossier(config: NightConfig, card: Card) -> Dossier:
         model_config_json=model_config,
         model=_shape(model_config) if sheet else None,  # the roofline needs both
         sheet=sheet,
+        aiter=_aiter(spec, card),
         try_first=config.try_first,
         priors=config.priors,
     )
+
+
+def _aiter(spec: EngineSpec, card: Card) -> str:
+    """The AITER that the engine's interpreter would import; "" where there is none to look into: it is no fault. An
+    image's own files are not where this machine has files."""
+    if card.kind != "amd" or spec.container is not None:
+        return ""
+    try:
+        return str(package_folder(spec.python, "aiter") or "")
+    except PlacementError:
+        return ""
 
 
 def _shape(model_config: dict[str, JsonValue]) -> ModelShape | None:
@@ -279,11 +293,18 @@ def dossier(night: Night, progress: Progress, knobs: Knobs) -> Dossier:
             "knobs": knobs,
             "profile": {k: v for k, v in progress.profile.items() if k != "realised"},
             "realised": known if isinstance(known, dict) else {},
+            "engine_logs": _logs(night, progress.base),
             "pair_s": progress.pair_s or None,
             "gate_s": progress.reference.seconds if progress.reference else None,
             "arms": progress.arms,
         }
     )
+
+
+def _logs(night: Night, spec: EngineSpec) -> tuple[str, ...]:
+    """Of the latest engine of this spec; none before one ran, or after a resume."""
+    record = night.arms.record_of(spec)
+    return (str(night.folder / record.log_path),) if record else ()
 
 
 def subject(night: Night, progress: Progress) -> Dossier:

@@ -63,6 +63,7 @@ def sheet(arch: str = "gfx950", lds: int = 160 << 10, mfma: bool = True) -> Card
     return CardSheet(
         arch=arch,
         name="AMD Instinct MI355X" if arch == "gfx950" else "AMD Instinct MI50/MI60",
+        also=("AMD Instinct MI350X",) if arch == "gfx950" else (),
         kind="amd",
         wavefront=64,
         compute_units=number(256 if arch == "gfx950" else 60),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agents.research.finding import Finding
+from agents.research.knobs import Knob
 from agents.research.model_shape import ModelShape
 from agents.research.readers import moe_tables
 from agents.research.tables.aiter_moe import padded_tokens
@@ -21,6 +22,9 @@ from tests.test_rooms import CHECKOUT
 REAL = CHECKOUT.parent / "shared" / "data" / "vllm_moe_configs"
 CONFIGS = "vllm/model_executor/layers/fused_moe/configs"
 MINE = "E=8,N=768,device_name=AMD_Instinct_MI355X.json"
+OAM = MINE.replace("MI355X", "MI355_OAM")
+VARIABLE = "VLLM_TUNED_CONFIG_FOLDER"
+MOE_TILE = {**TILE, "GROUP_SIZE_M": 1}
 ROWS = (
     "cu_num,token,model_dim,inter_dim,expert,topk,act_type,dtype,q_dtype_a,q_dtype_w,q_type,use_g1u1,doweight_stage1,us"
 )
@@ -42,7 +46,11 @@ def look(root: Path, model: ModelShape, arch: str = "gfx950", **more: Any) -> li
             sheet=held,
             model=model,
             knobs=KNOBS.model_copy(
-                update={"path": str(root / "vllm"), "flag_keys": {"kernel-config": ("moe_backend",)}}
+                update={
+                    "path": str(root / "vllm"),
+                    "flag_keys": {"kernel-config": ("moe_backend",)},
+                    "env": {**KNOBS.env, VARIABLE: Knob(name=VARIABLE)},
+                }
             ),
             aiter=str(root / "aiter"),
             spec=engine,
@@ -125,17 +133,25 @@ def test_eight_bit_blocks_name_their_shape(tmp_path: Path) -> None:
 def test_without_a_table_both_phases_can_be_tuned_and_another_card_lends_its_own(tmp_path: Path) -> None:
     folder = tree(tmp_path)
     for device in ("AMD_Instinct_MI300X", "AMD_Instinct_MI350X", "NVIDIA_H200"):
-        write(folder / f"E=8,N=768,device_name={device}.json", {"64": TILE})
-    write(folder / "E=8,N=768,device_name=AMD_Instinct_MI325X.json", {"64": HUGE})  # does not fit this card
+        write(folder / f"E=8,N=768,device_name={device}.json", {"64": {**MOE_TILE, "num_warps": 1 + ("300" in device)}})
+    # One does not fit this card, and a Radeon's wavefronts are of another width.
+    write(folder / "E=8,N=768,device_name=AMD_Instinct_MI325X.json", {"64": HUGE | {"GROUP_SIZE_M": 1}})
+    write(folder / "E=8,N=768,device_name=AMD_Radeon_R9700.json", {"64": MOE_TILE})
     found = look(tmp_path, with_experts())
-    assert [f.title for f in found] == [
+    assert [f.title for f in found[:2]] == [
         f"experts in decode (64 tokens) run on vLLM's default tile: no fused-MoE table for {MINE}",
         f"experts in prefill (1024 tokens) run on vLLM's default tile: no fused-MoE table for {MINE}",
-        "2 other AMD device names have a fused-MoE table of this shape: AMD_Instinct_MI350X's can be tried before "
-        "any tuning",
     ]
-    assert f"'tuned/{MINE}'" in found[2].fix
-    assert found[2].terms is not None and found[2].terms.probability == 0.3
+    lent = found[2:]
+    assert [f.title.split("table E=")[1].split(": ")[1].split(" can be")[0] for f in lent] == [
+        "the table of AMD_Instinct_MI350X",  # the card's own arch first
+        "the table of AMD_Instinct_MI300X",
+        "the table of AMD_Instinct_MI350X, for the case that the driver calls this card AMD_Instinct_MI355_OAM",
+    ]
+    assert [f.change and f.change.key for f in lent] == [f"{MINE}#*", f"{MINE}#*", f"{OAM}#*"]
+    assert lent[0].change is not None and lent[0].change.after == {"64": {**MOE_TILE, "num_warps": 1}}
+    assert [round(f.terms.probability, 2) for f in lent if f.terms] == [0.3, 0.21, 0.12]
+    assert f"'tuned/{MINE}'" in lent[0].fix
 
 
 def test_the_users_folder_comes_first_and_a_wrong_one_is_told(tmp_path: Path) -> None:

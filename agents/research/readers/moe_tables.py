@@ -6,13 +6,16 @@ layers is judged; 1.05 where a table exists and the nearest key is far from the 
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from pydantic import JsonValue
 
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Phase, Terms
 from agents.research.model_shape import Experts
+from agents.research.row_change import Candidate, changes
 from agents.research.shares import share
 from agents.research.tables.aiter_moe import aiter_moe_serves, csv_answer, unsound_sizes
 from agents.research.tables.moe_json import (
@@ -24,12 +27,13 @@ from agents.research.tables.moe_json import (
     file_name,
     names_in,
     nearest,
-    parse_name,
     read_table,
     shipped_folder,
     shown_table,
 )
-from agents.research.tables.moe_sound import finding, no_matrix_cores, one_spelling, too_big, unsound
+from agents.research.tables.moe_logged import asked_for
+from agents.research.tables.moe_rows import Lent, lenders, rows_for, tables_for
+from agents.research.tables.moe_sound import finding, no_matrix_cores, one_spelling, unsound
 from agents.research.tables.quant_scheme import block_shape, expert_scheme, group_size
 from agents.research.tables.steps import steps
 from agents.research.tables.table_file import is_file, is_folder, read_source
@@ -40,8 +44,9 @@ FOR_NIGHTS = True
 FLAG = "kernel-config"
 SPEEDUP_NEW, SPEEDUP_NEARER = 1.10, 1.05
 PROBABILITY_NEW, PROBABILITY_BORROWED, PROBABILITY_NEARER = 0.4, 0.3, 0.25
+PROBABILITY_COPIED = 0.15  # of a row that nobody tuned for this size or this card; judged
 FAR = 2.0  # a key this many times the step's tokens, or fewer, was tuned for other work
-JUDGED_SHARE: dict[Phase, float] = {"prefill": 0.15, "decode": 0.25}
+JUDGED_SHARE: dict[Phase, float] = {"prefill": 0.15, "decode": 0.25, "all": 0.4}
 # Card time of benchmark_moe.py for one batch size, judged: it compiles some thousand tiles after pruning.
 TUNER_S = 1200.0
 PHASES: tuple[Phase, ...] = ("decode", "prefill")
@@ -49,9 +54,9 @@ PHASES: tuple[Phase, ...] = ("decode", "prefill")
 
 def look(dossier: Dossier) -> list[Finding]:
     model = dossier.model
-    if model is None or model.experts is None or dossier.card.kind != "amd":
+    if model is None or model.experts is None or dossier.card.kind not in ("amd", "nvidia"):
         return []
-    found = unsound_sizes(dossier, NAME)
+    found = unsound_sizes(dossier, NAME) if dossier.card.kind == "amd" else []
     if aiter_moe_serves(dossier):
         return [*found, *_aiter(dossier, model.experts)]
     return [*found, *_vllm(dossier, model.experts)] if dossier.knobs.path else found
@@ -97,10 +102,11 @@ def _vllm(dossier: Dossier, experts: Experts) -> list[Finding]:
         return [finding("fact", f"vLLM's fused-MoE tables do not matter: {why}", [Evidence(source="vllm", detail=why)])]
     count, width = _split(dossier, experts)
     block = (block_shape(dossier.model) or (128, 128)) if scheme == "fp8_block" else ()
-    device = devices(vllm, dossier.card.name)
+    device = _device(dossier, vllm, MoeName(experts=count, width=width, device="", dtype=word, block=tuple(block)))
     own = dossier.spec.env.get("VLLM_TUNED_CONFIG_FOLDER")
     folders = [*([Path(own)] if own else []), folder]
-    wanted = [file_name(count, width, name, word, block) for name in device.names]
+    names = [MoeName(experts=count, width=width, device=d, dtype=word, block=tuple(block)) for d in device.names]
+    wanted = [name.file for name in names]
     shipped = names_in(folder)
     found = unsound(dossier, vllm, folders, device)
     there = [(name, path) for name in wanted if (path := _first(folders, name)) is not None]
@@ -110,12 +116,29 @@ def _vllm(dossier: Dossier, experts: Experts) -> list[Finding]:
     if there and len(there) < len(wanted):
         found.append(one_spelling(device, wanted, there, vllm))
     found += _flydsl(dossier, vllm, folder, count, width, device)
+    asked = names[wanted.index(there[0][0])] if there else names[0]
+    usable = not own or is_folder(Path(own))  # else the lever has no base to lay a row over
+    lent = lenders(dossier, folder, asked, shipped) if usable else []
     if not there:
-        return [*found, *_missing(dossier, vllm, folder, device, wanted, shipped, word)]
+        return [*found, *_missing(dossier, vllm, folder, device, names, shipped, word, lent)]
     table = read_table(there[0][1])
     if isinstance(table, str):
         return found  # unsound() told it
-    return [*found, *_keys(dossier, shown_table(there[0][1], vllm), table, word, count, width)]
+    source = shown_table(folder / "x", vllm).rsplit("/", 1)[0]
+
+    def candidates(m: int) -> list[Candidate]:
+        return rows_for(dossier, asked, table, m, lent, source, vllm) if usable else []
+
+    return [*found, *_keys(dossier, shown_table(there[0][1], vllm), table, word, count, width, candidates)]
+
+
+def _device(dossier: Dossier, vllm: Path, shape: MoeName) -> Device:
+    """As the engine's own log calls the card, where it has asked for a table of this shape; else by the card's name."""
+    logged = asked_for(dossier.engine_logs)
+    mine = [name for name in logged if name.model_copy(update={"device": ""}) == shape]
+    if not mine:
+        return devices(vllm, dossier.card.name)
+    return Device(names=(mine[0].device,), sure=True, source=logged[mine[0]])
 
 
 def _flydsl(dossier: Dossier, vllm: Path, folder: Path, count: int, width: int, device: Device) -> list[Finding]:
@@ -170,15 +193,21 @@ def _first(folders: list[Path], name: str) -> Path | None:
 
 
 def _keys(
-    dossier: Dossier, source: str, table: dict[int, dict[str, Any]], word: str, count: int, width: int
+    dossier: Dossier,
+    source: str,
+    table: dict[int, dict[str, Any]],
+    word: str,
+    count: int,
+    width: int,
+    candidates: Callable[[int], list[Candidate]],
 ) -> list[Finding]:
     sizes, rows, far = steps(dossier), [], []
     for phase in PHASES:
         m, why = sizes.of(phase)
         key = nearest(table, m)
         ratio = distance(key, m)
-        tile = ", ".join(f"{k} {v}" for k, v in table[key].items())
-        rows.append(Evidence(source=f"{source}#{key}", detail=f"{phase}, {m} tokens ({why}): {tile}"))
+        detail = f"{phase}, {m} tokens ({why}): {_tile(table[key])}"
+        rows.append(Evidence(source=f"{source}#{key}", detail=detail))
         if ratio >= FAR:
             far.append((phase, m, key, ratio, rows[-1]))
     found = [
@@ -188,10 +217,21 @@ def _keys(
         title = (
             f"experts in {phase} ({m} tokens) take the row of {key} tokens, {ratio:.1f} times off: the nearest there is"
         )
-        terms = _terms(dossier, phase, SPEEDUP_NEARER, PROBABILITY_NEARER, TUNER_S)
         fix = f"add a row {m} to a copy of the table.\n{_tune(dossier, word, [m])}"
-        found.append(finding("opportunity", title, [row], fix, terms))
+        tried = changes(dossier, candidates(m), PROBABILITY_COPIED)
+        for number, (one, change, likely) in enumerate(tried, 1):
+            words = f"{title}; {one.words} can be tried there ({number} of {len(tried)})"
+            rows = [row, Evidence(source=one.source, detail=f"proposed for {m} tokens: {one.words}; {_tile(one.row)}")]
+            terms = _terms(dossier, phase, SPEEDUP_NEARER, likely, 0.0)
+            found.append(finding("opportunity", words, rows, fix, terms, change=change))
+        if not tried:
+            terms = _terms(dossier, phase, SPEEDUP_NEARER, PROBABILITY_NEARER, TUNER_S)
+            found.append(finding("opportunity", title, [row], fix, terms))
     return found
+
+
+def _tile(row: JsonValue) -> str:
+    return ", ".join(f"{name} {value}" for name, value in row.items()) if isinstance(row, dict) else ""
 
 
 def _missing(
@@ -199,19 +239,21 @@ def _missing(
     vllm: Path,
     folder: Path,
     device: Device,
-    wanted: list[str],
+    names: list[MoeName],
     shipped: list[MoeName],
     word: str,
+    lent: list[Lent],
 ) -> list[Finding]:
+    wanted = [name.file for name in names]
     from_here, sizes = shown_table(folder / "x", vllm).rsplit("/", 1)[0], steps(dossier)
     mine = sorted({n.file for n in shipped if n.device in device.names})
-    amd = sorted({n.device for n in shipped if n.device.startswith("AMD")})
+    maker = "NVIDIA" if dossier.card.kind == "nvidia" else "AMD"
+    makers = sorted({n.device for n in shipped if n.device.startswith(maker)})
     asked = Evidence(source=from_here, detail=f"asked for {' or '.join(wanted)}: not there ({device.source})")
-    kin = _kin(dossier, folder, wanted[0], shipped)
     rows = [
         asked,
         Evidence(source=from_here, detail=f"{len(mine)} tables of this card: {', '.join(mine[:4]) or 'none'}"),
-        Evidence(source=from_here, detail=f"AMD devices with tables: {', '.join(amd) or 'none'}"),
+        Evidence(source=from_here, detail=f"{maker} devices with tables: {', '.join(makers) or 'none'}"),
     ]
     found = []
     for phase in PHASES:
@@ -220,35 +262,28 @@ def _missing(
         terms = _terms(dossier, phase, SPEEDUP_NEW, PROBABILITY_NEW, TUNER_S)
         more = Evidence(source="tokens of a step", detail=why)
         found.append(finding("opportunity", title, [*rows, more], _tune(dossier, word, [m]), terms))
-    if kin:
+    return [*found, *_borrowed(dossier, from_here, device, names, lent)]
+
+
+def _borrowed(dossier: Dossier, folder: str, device: Device, asked: list[MoeName], lent: list[Lent]) -> list[Finding]:
+    """Whole tables of others, each a change of its own: which of them suits this card is for a night to find out."""
+    wanted, found = asked[0].file, []
+    base = PROBABILITY_BORROWED * (0.3 if no_matrix_cores(dossier) else 1.0)
+    tried = changes(dossier, tables_for(asked, lent, folder), base)
+    for number, (one, change, probability) in enumerate(tried, 1):
         title = (
-            f"{len(kin)} other AMD device names have a fused-MoE table of this shape: {kin[0].device}'s can be tried "
-            "before any tuning"
+            f"experts run on vLLM's default tile, without a table {wanted}: {one.words} can be tried before any tuning "
+            f"({number} of {len(tried)})"
         )
-        fix = (
-            f"mkdir tuned && cp '{from_here}/{kin[0].file}' 'tuned/{wanted[0]}'\n"
-            "start the engine with VLLM_TUNED_CONFIG_FOLDER=tuned"
-        )
-        borrowed = PROBABILITY_BORROWED * (0.3 if no_matrix_cores(dossier) else 1.0)
-        terms = _terms(dossier, "decode", SPEEDUP_NEARER, borrowed, 0.0)
-        names = [Evidence(source=f"{from_here}/{n.file}", detail="the same experts, width and dtype") for n in kin]
-        found.append(finding("opportunity", title, names, fix, terms, risk="medium"))
+        target = one.key.removesuffix("#*")
+        fix = f"mkdir tuned && cp '{one.source}' 'tuned/{target}'\nstart the engine with VLLM_TUNED_CONFIG_FOLDER=tuned"
+        rows = [
+            Evidence(source=one.source, detail=f"{one.words}; nobody tuned it for this card"),
+            Evidence(source=device.source, detail=f"the card may be called {' or '.join(device.names)}"),
+        ]
+        terms = _terms(dossier, "all", SPEEDUP_NEARER, probability, 0.0)
+        found.append(finding("opportunity", title, rows, fix, terms, risk="medium", change=change))
     return found
-
-
-def _kin(dossier: Dossier, folder: Path, wanted: str, shipped: list[MoeName]) -> list[MoeName]:
-    """AMD tables that differ from the wanted file in the device only and whose tiles fit this card's LDS, the device
-    whose name is most alike first."""
-    asked = parse_name(wanted)
-    if asked is None:
-        return []
-    found = []
-    for named in shipped:
-        if named.device.startswith("AMD") and named.model_copy(update={"device": asked.device}) == asked:
-            table = read_table(folder / named.file)
-            if not isinstance(table, str) and not any(too_big(dossier, e, named.dtype) for e in table.values()):
-                found.append(named)
-    return sorted(found, key=lambda n: -SequenceMatcher(None, n.device, asked.device).ratio())
 
 
 def _tune(dossier: Dossier, word: str, sizes: list[int]) -> str:

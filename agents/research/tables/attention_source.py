@@ -65,7 +65,7 @@ def tiles(function: ast.FunctionDef, call: Call, arch: str) -> Tiles:
         "e4m3_dtype": "fp8",
         "shuffled_kv_cache": call.shuffled,
     }
-    walk = _Walk(known, Arch(arch))
+    walk = Walk(known, Arch(arch))
     walk.block(function.body)
     block_m, tile = walk.names.get("BLOCK_M"), walk.names.get("TILE_SIZE")
     if not isinstance(block_m, int):
@@ -122,10 +122,11 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }
 
 
-class _Walk:
+class Walk:
     """Follows assignments and branches; a name that was set from something unknown is not known."""
 
     def __init__(self, names: dict[str, Any], arch: Arch) -> None:
@@ -207,7 +208,8 @@ class _Walk:
 
     def number(self, node: ast.BinOp) -> Any:
         left, right = self.value(node.left), self.value(node.right)
-        if not isinstance(left, int) or not isinstance(right, int) or (isinstance(node.op, ast.FloorDiv) and not right):
+        divides = isinstance(node.op, ast.FloorDiv | ast.Mod)
+        if not isinstance(left, int) or not isinstance(right, int) or (divides and not right):
             raise UnknownError(ast.unparse(node)[:80])
         return _ARITHMETIC[type(node.op)](left, right)
 

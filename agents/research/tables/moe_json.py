@@ -83,7 +83,12 @@ def parse_name(name: str) -> MoeName | None:
 def devices(vllm: Path, card: str) -> Device:
     """The names under which the engine may look for tables of a card that people call `card`. vLLM takes the name of
     its map where the device id is known to it, else the driver's market name, blanks and slashes turned to "_"; the
-    driver writes some cards as "MI355X" and others as "MI355 OAM"."""
+    driver writes some cards as "MI355X" and others as "MI355 OAM". NVIDIA's cards have the driver's name too; all of
+    the H200 family are "NVIDIA_H200" (get_config_file_name)."""
+    if card.startswith("NVIDIA"):
+        plain = re.sub(r"[\s/]+", "_", card.strip())
+        one = "NVIDIA_H200" if "H200" in plain.split("_") else plain
+        return Device(names=(one,), sure=True, source="the card's name")
     text = read_source(vllm / "platforms/rocm.py")
     at = text.find("_ROCM_DEVICE_ID_NAME_MAP")
     known = set(re.findall(r'"0x[0-9a-fA-F]+":\s*"([^"]+)"', text[at : at + 4000])) if at >= 0 else set()

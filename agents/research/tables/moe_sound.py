@@ -10,7 +10,7 @@ from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms, plural
 from agents.research.tables.lds import lds_need, not_powers_of_two
 from agents.research.tables.moe_json import BITS, MFMA_ONLY, Device, names_in, read_table, shown_table
-from contracts import Evidence
+from contracts import Change, Evidence
 
 READER = "moe_tables"
 MOST_NAMED = 8
@@ -84,8 +84,10 @@ def too_big(dossier: Dossier, entry: dict[str, Any], dtype: str) -> str:
 
 
 def no_matrix_cores(dossier: Dossier) -> bool:
+    """Of an AMD card: what a table says for them means nothing there."""
     sheet = dossier.sheet
-    return sheet is not None and ("mfma" in sheet.absent or "mfma" not in sheet.native)
+    amd = sheet is not None and sheet.kind == "amd"
+    return amd and sheet is not None and ("mfma" in sheet.absent or "mfma" not in sheet.native)
 
 
 def finding(
@@ -95,6 +97,8 @@ def finding(
     fix: str = "",
     terms: Terms | None = None,
     risk: Literal["low", "medium", "high"] = "low",
+    change: Change | None = None,
 ) -> Finding:
     named, left = tuple(rows[:MOST_NAMED]), len(rows[MOST_NAMED:])
-    return Finding(reader=READER, kind=kind, title=title, evidence=named, unnamed=left, fix=fix, terms=terms, risk=risk)
+    held = {"fix": fix, "terms": terms, "risk": risk, "change": change}
+    return Finding(reader=READER, kind=kind, title=title, evidence=named, unnamed=left, **held)
