@@ -168,31 +168,43 @@ def as_finding(h: Hypothesis) -> Finding:
 
 def merge(found: Sequence[Finding]) -> list[Finding]:
     """One finding a change: the highest score stands, evidence and readers are joined. Without a change: one finding
-    for what is called the same (Finding.same_as). All others stay as they are, equal ones once."""
+    for what is called the same (Finding.same_as), joined with the best one of that name that has a change. All others
+    stay as they are, equal ones once."""
     groups: dict[str, list[Finding]] = {}
     for finding in found:
         group = groups.setdefault(_key(finding), [])
         if finding not in group:
             group.append(finding)
+    for name in [key for key, group in groups.items() if _named(group[0]) == key]:
+        alike = [g for g in groups.values() if g[0].change is not None and g[0].same_as == name]
+        if alike:  # what a night tries leads: the words of the same thing are evidence of its likeliest row
+            max(alike, key=lambda group: max(map(score, group))).extend(groups.pop(name))
     return [_merged(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
 def _key(finding: Finding) -> str:
     if finding.kind == "opportunity" and finding.change:
         return finding.change.id
-    named = finding.kind == "opportunity" and finding.terms and finding.same_as
-    return finding.same_as if named else finding.model_dump_json()
+    return _named(finding) or finding.model_dump_json()
+
+
+def _named(finding: Finding) -> str:
+    """What an opportunity without a change is called, "" for others."""
+    named = finding.kind == "opportunity" and finding.terms and finding.change is None
+    return finding.same_as if named else ""
 
 
 def _merged(group: list[Finding]) -> Finding:
-    best = max(group, key=score)  # the first of equals
-    joined = {
+    best = max(group, key=lambda f: (f.change is not None, score(f)))  # the first of equals
+    joined: dict[str, Any] = {
         "reader": " + ".join(dict.fromkeys(f.reader for f in group)),
         "evidence": tuple(dict.fromkeys(e for f in group for e in f.evidence)),
     }
     here = [f for f in group if f.reader != known_priors.NAME]
     if best.change is None and here:
         return _of_parts(here, [f for f in group if f not in here]).model_copy(update=joined)
+    if best.change and best.same_as:  # what is known of the whole is evidence of this part
+        group = [f for f in group if f.change is not None or f in here]
     others = [f"{f.reader}: {f.title}" for f in group if f is not best]
     fix = next((f.fix for f in (best, *group) if f.fix), "")
     return best.model_copy(update={**joined, "title": "; also ".join([best.title, *others]), "fix": fix})

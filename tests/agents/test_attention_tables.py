@@ -13,6 +13,8 @@ import pytest
 
 from agents.research.conditions import When, unmet
 from agents.research.dossier import Dossier, PhaseProfile
+from agents.research.rank import research
+from agents.research.readers import READERS
 from agents.research.readers.attention_tables import look
 from agents.research.tables import attention_source
 from agents.research.tables.attention import (
@@ -26,6 +28,9 @@ from agents.research.tables.attention import (
     slots_of,
 )
 from agents.research.tables.attention_entry import Limits, check, propose
+from agents.tuning.apply import apply
+from agents.tuning.static_check import static_check
+from contracts import Lever
 from tests.agents import attention_trees as trees
 from tests.agents.examples import GFX950, KNOBS, dossier, spec, workload
 
@@ -205,7 +210,8 @@ def test_the_stock_gfx950_table_gives_wide_heads_16_rows_and_narrow_ones_128() -
 
 
 def test_wide_heads_get_an_opportunity_each_split_by_their_work(tmp_path: Path) -> None:
-    wide, near, *facts = look(night(tmp_path, flags={"attention-backend": "WHOLE"}))
+    found = look(night(tmp_path, flags={"attention-backend": "WHOLE"}))
+    wide, near, *facts = [f for f in found if "another guess" not in f.title]
     assert wide.title == (
         "Prompts of 10,000 rows at head size 512 (full attention) get tiles of 16 rows from D_GEQ_512.DT_fp8_fp8, an "
         "entry for any number of rows; head size 128 gets 128"
@@ -223,6 +229,28 @@ def test_wide_heads_get_an_opportunity_each_split_by_their_work(tmp_path: Path) 
         "A decode step of 3 rows (2 draft tokens) at head size 512 is served by D_GEQ_512.DT_fp8_fp8; the entry for "
         "decode, D_GEQ_512.Q_LEQ_1, serves one row only"
     ]
+
+
+def test_each_entry_is_a_change_and_other_tiles_are_guesses_of_their_own(tmp_path: Path) -> None:
+    here = night(tmp_path, flags={"attention-backend": "WHOLE"})
+    found = [f for f in look(here) if f.change]
+    wide = [f for f in found if "head size 512" in f.title]
+    file = "gfx950/triton/attention/unified_attention/DEFAULT.json"
+    changes = [f.change for f in wide if f.change]
+    assert {(c.lever, c.key) for c in changes} == {(Lever.AITER_JSON, f"{file}#attn_2d/D_GEQ_512.Q_GEQ_256.DT_fp8_fp8")}
+    # 128 rows and the neighbour's tile; half the rows; 128 rows and half the keys.
+    tiles = [(c.after["BLOCK_M"], c.after["TILE_SIZE_MAX"]) for c in changes if isinstance(c.after, dict)]
+    assert tiles == [(128, 64), (64, 64), (128, 32)]
+    assert [f.terms.probability for f in wide if f.terms] == [0.6, 0.3, 0.3]
+    assert all(static_check(c, here.spec, here.knobs) is None for c in changes)
+    assert READERS["attention_tables"].for_nights
+    hypotheses = research(here, ["attention_tables"]).hypotheses
+    assert len(hypotheses) == len(found)
+    # Kept, the row is not proposed again, and the other guesses start from it.
+    kept = here.model_copy(update={"spec": apply(here.spec, changes[0])})
+    again = [h.change for h in research(kept, ["attention_tables"]).hypotheses if h.change.key == changes[0].key]
+    assert sorted(map(str, (c.after for c in again))) == sorted(map(str, (c.after for c in changes[1:])))
+    assert all(c.before == changes[0].after for c in again)
 
 
 def test_fewer_rows_promise_less(tmp_path: Path) -> None:

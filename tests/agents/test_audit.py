@@ -99,6 +99,17 @@ def test_what_is_called_the_same_is_one_finding_of_its_parts() -> None:
     assert len(merge([prior, wide.model_copy(update={"kind": "fact", "terms": None})])) == 2
 
 
+def test_what_is_known_of_the_whole_is_evidence_of_the_best_part_that_a_lever_can_apply() -> None:
+    """Each row of a table is a change of its own, so the parts stay apart; a prior of them all is told once."""
+    wide = opportunity("wide", change=change(8), same_as="tiles", terms=terms(0.2, 3.0, 0.4))
+    near = opportunity("near", change=change(16), same_as="tiles", terms=terms(0.1, 3.0, 0.4))
+    prior = opportunity("a prior", reader="known_priors", fix="by hand", same_as="tiles", terms=terms(0.3, 2.4, 0.7))
+    first, second = merge([prior, near, wide])
+    assert (second.title, second.change, second.reader) == ("wide", change(8), "r + known_priors")
+    assert second.terms == wide.terms
+    assert first == near
+
+
 @pytest.mark.parametrize(("gain", "bound"), [(1.75, 4.0), (1.15, None), (1.0, 2.0), (1.03, 1.03)])
 def test_a_nights_hypothesis_keeps_its_gain_and_its_bound(gain: float, bound: float | None) -> None:
     h = Hypothesis(

@@ -81,14 +81,17 @@ def test_the_missing_table_entry_ranks_first_and_graphs_within_three(tmp_path: P
     assert graphs < 3, [f.title for f in found[:5]]
 
 
-def test_with_the_priors_the_table_entry_stays_one_finding_and_first(tmp_path: Path) -> None:
+def test_with_the_priors_the_table_entry_stays_first_and_they_are_its_evidence(tmp_path: Path) -> None:
     subject = with_priors(before_the_night(tmp_path))
     found = audit(subject).of("opportunity")
     assert found[0].reader == "attention_tables + known_priors"
-    assert sum("tiles of" in f.title for f in found) == 1
-    assert found[0].terms is not None
-    assert found[0].terms.share == pytest.approx(0.43 * 0.778, abs=0.01)  # both kinds of layer, of prefill's weight
-    assert "prefill 27.9 -> 37.3 thousand tokens/s" in found[0].terms.speedup_from
+    assert found[0].change is not None and found[0].change.key.endswith("#attn_2d/D_GEQ_512.Q_GEQ_256.DT_fp8_fp8")
+    tiles = [f for f in found if "tiles of" in f.title]
+    assert [f.reader for f in tiles].count("attention_tables") == len(tiles) - 1  # the prior is told once
+    places = [f for f in tiles if f.change and "another guess" not in f.title]
+    assert len(places) == 2  # one row a change: heads of 512, and of 256 with a window
+    shares = [f.terms.share for f in places if f.terms]
+    assert sum(shares) == pytest.approx(0.43 * 0.778, abs=0.01)  # both kinds of layer, of prefill's weight
 
 
 def command(*, json_wanted: bool = True, **given: Any) -> int:

@@ -140,8 +140,11 @@ def test_experts_of_nearly_this_width_lend_their_table_the_nearest_first(tmp_pat
         name = MINE.replace("N=768", f"N={width}").replace("MI355X", "MI300X")
         write(folder / name, {"64": {**MOE_TILE, "num_warps": warps}})
     found = [f for f in moe_tables.look(subject(tmp_path)) if f.change]
-    warps = [row["64"]["num_warps"] for row in rows(tried(found))]
-    assert warps == [1, 8, 1]  # 1.33 times as wide; half as wide; then the best under the other name
+    assert [row["64"]["num_warps"] for row in rows(tried(found))] == [
+        1,
+        8,
+        1,
+    ]  # 1.33 times as wide; half as wide; then the best under the other name
     assert "experts of width 1024" in found[0].title
 
 
@@ -185,7 +188,7 @@ def test_what_was_tried_or_refused_is_not_proposed_again_and_alternatives_start_
     [other] = [c for c in again if c.after == second.after]
     assert other.before == first.after  # against what was kept, not against the default
     assert static_check(other, kept.spec, kept.knobs) is None
-    night = Progress.model_construct(tried=(first, second), winners=())
+    night = Progress(base=before.spec, incumbent=kept.spec, tried=(first, second))
     assert settled(second, night) == settled(other, night) == "tried tonight"
     refused = before.model_copy(update={"refused_before": (second.id,)})
     assert second not in [h.change for h in research(refused, ["moe_tables"]).hypotheses]

@@ -18,15 +18,19 @@ from agents.research import shares
 from agents.research.attention_backends import AITER_FROM, PLATFORM, calls_aiter, generations
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms
+from agents.research.row_change import Candidate, changes
 from agents.research.tables import attention, attention_source
 from agents.research.tables.attention import Call, Section
 from agents.research.tables.attention_calls import Reached, named_backend, prompt_user, reached, runs_elsewhere
-from agents.research.tables.attention_entry import Check, Limits, Proposal, check, propose
+from agents.research.tables.attention_entry import Check, Limits, Proposal, check, proposals
 from agents.research.tables.attention_tree import AttentionTree, KernelUser, kernel_users, read_tree
+from agents.research.tables.gemm_json import CONFIGS
 from agents.research.tables.prompt_tiles import SECTION
-from contracts import Evidence
+from agents.tuning.levers.aiter_json import row_fault
+from contracts import Change, Evidence, Lever
 
 NAME = "attention_tables"
+FOR_NIGHTS = True
 SAME_AS = "aiter-attention-prefill-tiles"  # configs/priors/gfx950.yaml: what one night did about it
 
 # One tuning night on MI355X, 2026, claims 2.71 to 2.81 times the speed of the prompt kernel of head 512, fp8, for 16 ->
@@ -37,6 +41,7 @@ CLAIM_FROM = "claimed by one MI355X night: 2.71 to 2.81 times on the 512-wide fp
 
 # Judged. A named back end that calls the kernel; none named; and a patch of source instead of a line in a table.
 PROBABILITY, PROBABILITY_UNNAMED, PATCH_FACTOR, GLUON_FACTOR = 0.6, 0.4, 0.7, 0.5
+ANOTHER_GUESS = 0.5  # of the probability: fewer rows, or fewer keys, than the most that fit
 SHARE_UNKNOWN = 0.05  # of all time, attention in prompts, where nothing says it: cautious, judged
 
 
@@ -133,21 +138,57 @@ def _misplaced(
             _entry(tree, section, worst.neighbour_hit.key),
             _at(tree.table_path, f"schema of {SECTION}: {', '.join(section.axes)}; the leftmost axis wins outright"),
         ]
-        proposal = propose(worst, section, _limits(dossier))
-        if proposal is None:
+        offered = proposals(worst, section, _limits(dossier))
+        if not offered:
             words = "no larger tile fits the card's LDS and registers, by estimate"
             found.append(_fact(f"{title}; {words}", evidence))
             continue
         meant = [c for c in wrong if replace(c, rows=call.rows, window=call.window) == call]
-        checked = check(section, proposal, meant, calls)
-        evidence += _proof(tree, proposal, checked)
-        if not checked.good:
-            found.append(_fact(f"{title}; no entry was found that changes this alone", evidence))
+        checked = [(p, c) for p in offered if (c := check(section, p, meant, calls)).good]
+        if not checked:
+            proof = _proof(tree, offered[0], check(section, offered[0], meant, calls))
+            found.append(_fact(f"{title}; no entry was found that changes this alone", [*evidence, *proof]))
             continue
-        ratio = proposal.entry["BLOCK_M"] / (now or 1)
-        terms = _terms(dossier, kind, ratio, _probability(named, bool(tree.gluon_path)))
-        found.append(_opportunity(title, evidence, _table_fix(tree, proposal), terms, user, tree))
+        likely = _probability(named, bool(tree.gluon_path))
+        for number, (proposal, proof_of, change, p) in enumerate(_tries(dossier, tree, checked, likely), 1):
+            rows = proposal.entry["BLOCK_M"]
+            told = title if number == 1 else f"{title}; another guess, {_guess(proposal)} ({number} of {len(offered)})"
+            terms = _terms(dossier, kind, rows / (now or 1), p)
+            proof = [*evidence, *_proof(tree, proposal, proof_of)]
+            found.append(
+                _opportunity(told, proof, _table_fix(tree, proposal), terms, user, tree).model_copy(
+                    update={"change": change}
+                )
+            )
     return found
+
+
+def _tries(
+    dossier: Dossier, tree: AttentionTree, checked: list[tuple[Proposal, Check]], likely: float
+) -> list[tuple[Proposal, Check, Change | None, float]]:
+    """The proposals that the lever takes, each with its change and its probability; the first one alone, for a person,
+    where it takes none of them."""
+    file = tree.table_path.removeprefix(f"aiter/{CONFIGS}/")
+    found: list[tuple[Proposal, Check, Change | None, float]] = []
+    for number, (proposal, proof) in enumerate(checked):
+        key, factor = f"{file}#{SECTION}/{proposal.key}", 1.0 if number == 0 else ANOTHER_GUESS
+        if row_fault(Path(dossier.aiter), key, proposal.entry) is not None:
+            continue
+        one = Candidate(
+            lever=Lever.AITER_JSON,
+            key=key,
+            row=proposal.entry,
+            words=proposal.words[0],
+            source=tree.table_path,
+            factor=factor,
+        )
+        found += [(proposal, proof, t.change, t.probability) for t in changes(dossier, [one], likely)]
+    return found or [(*checked[0], None, likely)]
+
+
+def _guess(proposal: Proposal) -> str:
+    keys = proposal.entry.get("TILE_SIZE_MAX", proposal.entry.get("TILE_SIZE", "as many"))
+    return f"{proposal.entry['BLOCK_M']} rows and {keys} keys"
 
 
 def _no_decode(dossier: Dossier, tree: AttentionTree, section: Section, kinds: list[Reached]) -> list[Finding]:

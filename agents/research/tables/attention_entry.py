@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,29 +43,49 @@ def accumulator_vgprs(rows: int, head_size: int, warps: int, wavefront: int) -> 
 
 
 def propose(found: Misplaced, section: Section, limits: Limits) -> Proposal | None:
-    """An entry for the misplaced call, modelled on the neighbour's: the most rows that fit, then the widest tile. None
-    where nothing larger than today's tile fits.
+    """The first of `proposals`. None where nothing larger than today's tile fits."""
+    return next(iter(proposals(found, section, limits)), None)
+
+
+def proposals(found: Misplaced, section: Section, limits: Limits) -> list[Proposal]:
+    """Entries for the misplaced call, modelled on the neighbour's: the most rows that fit with the widest tile; then
+    fewer rows; then as many rows with a narrower tile of keys. Up to three, for which of them is fastest no table says.
 
     Only keys that today's entry has too are taken over: what else the neighbour has may be a path of its kernel that
     this head size cannot take."""
+    fits = list(_fitting(found, limits))
+    if not fits:
+        return []
+    rows, tile = fits[0]
+    fewer = next((f for f in fits if f[0] < rows), None)
+    narrower = next((f for f in fits if f[0] == rows and f[1] < tile), None)
+    return [_made(found, section, limits, *one) for one in (fits[0], fewer, narrower) if one is not None]
+
+
+def _modelled(found: Misplaced) -> tuple[dict[str, Any], list[str], int]:
+    """The neighbour's values under today's keys, what that leaves out, and the warps."""
+    now = found.hit.entry
+    entry = {name: value for name, value in found.neighbour_hit.entry.items() if name in now}
+    left_out = sorted(set(found.neighbour_hit.entry) - set(entry))
+    return entry, left_out, max(_number(entry, "num_warps", 1), _number(now, "num_warps", 1))
+
+
+def _fitting(found: Misplaced, limits: Limits) -> Iterator[tuple[int, int]]:
+    """(rows, tile of keys) that fit the card and have more rows than today's, most rows first, then the widest tile."""
     model, now, call = found.neighbour_hit, found.hit, found.call
-    entry = {name: value for name, value in model.entry.items() if name in now.entry}
-    left_out = sorted(set(model.entry) - set(entry))
+    entry, _, warps = _modelled(found)
     most, least = model.block_m(call.queries_per_kv) or 0, now.block_m(call.queries_per_kv) or 0
     widest, narrowest = model.tile(call.page) or 0, now.tile(call.page) or 0
-    stages = _number(entry, "num_stages", 1)
-    warps = max(_number(entry, "num_warps", 1), _number(now.entry, "num_warps", 1))
-    waves = _number(entry, "waves_per_eu", 1)
+    stages, waves = _number(entry, "num_stages", 1), _number(entry, "waves_per_eu", 1)
     while most > least and widest:
         tile = widest
         while tile >= min(narrowest, widest):
             need = lds_estimate(most, tile, call, stages)
             # Real kernels add some hundred bytes to their tiles, so a tile that just fills the LDS does not fit.
             if (limits.lds_bytes is None or need < limits.lds_bytes) and _waves(most, call, warps, waves, limits):
-                return _made(found, section, entry, limits, most, tile, warps, left_out)
+                yield most, tile
             tile //= 2
         most //= 2
-    return None
 
 
 def _waves(rows: int, call: Call, warps: int, wanted: int, limits: Limits) -> int:
@@ -80,13 +100,11 @@ def _waves(rows: int, call: Call, warps: int, wanted: int, limits: Limits) -> in
 def _made(
     found: Misplaced,
     section: Section,
-    entry: dict[str, Any],
     limits: Limits,
     rows: int,
     tile: int,
-    warps: int,
-    left_out: list[str],
 ) -> Proposal:
+    entry, left_out, warps = _modelled(found)
     call, stages = found.call, _number(entry, "num_stages", 1)
     made = {**entry, "BLOCK_M": rows, "num_warps": warps}
     if "waves_per_eu" in made:
