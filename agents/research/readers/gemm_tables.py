@@ -13,10 +13,13 @@ from typing import Literal
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms
 from agents.research.model_shape import Gemm
+from agents.research.row_change import Candidate, changes
 from agents.research.shares import share
+from agents.research.tables.csv_rows import Families, csv_rows
 from agents.research.tables.dense_route import Route, route
-from agents.research.tables.gemm_csv import Family, Known, families, on_repeat, read_family, sizes
+from agents.research.tables.gemm_csv import Family, Known, families, on_repeat, padded, read_family, sizes
 from agents.research.tables.gemm_json import GemmTables, read_gemm_tables
+from agents.research.tables.gemm_rows import json_rows
 from agents.research.tables.gemm_sound import (
     bad_rows,
     entries_that_cannot_run,
@@ -35,6 +38,7 @@ from agents.research.tables.vllm_gates import Gates, read_gates
 from contracts import Evidence
 
 NAME = "gemm_tables"
+FOR_NIGHTS = True
 ASSEMBLY = "VLLM_ROCM_USE_AITER_FP4_ASM_GEMM"
 SKINNY = "VLLM_ROCM_USE_SKINNY_GEMM"  # on by default (envs.py of 0.30.0 to 0.33.0)
 HEAD = "lm head"  # as ModelShape.gemms() calls it
@@ -43,6 +47,12 @@ SPEEDUP_FROM = "judged: AITER's draft pull request 5928 claims 1.03 to 1.82, 1.0
 # A default row was still chosen by somebody for some shape; a miss leaves the library's own heuristic, which is often
 # good; a row of "any" is the row of every size that nobody looked at.
 PROBABILITY = {"default": 0.35, "miss": 0.3}
+# Of a row that was tuned for another size or shape; and how many of them of one shape and phase, for a model has some
+# ten such places. Judged.
+COPIED, MOST_OF_A_SHAPE = 0.2, 2
+# Cells of the 16-bit family that a plain linear layer without a bias asks with.
+PLAIN_LAYER = {"bias": "False", "scaleAB": "False"}
+BF16 = {"dtype": "torch.bfloat16", "outdtype": "torch.bfloat16"}
 # Of all time, where no profile and no estimate says it: all dense products together.
 JUDGED_SHARE = {"prefill": 0.15, "decode": 0.25}
 TUNER_S = 600.0  # card time to tune one shape at one m, judged: some hundred configurations, compiled and timed
@@ -145,6 +155,7 @@ def _shapes(
     csvs: Mapping[str, Family],
     routes: list[Route],
 ) -> list[Finding]:
+    merged = Families(aiter, known, dossier.spec.env)
     if not routes or dossier.model is None:
         return []
     found, scheme = [], dense_scheme(dossier.model)
@@ -163,7 +174,7 @@ def _shapes(
     for one in routes:
         if one.state in ("default", "miss"):
             part = _work(one) / total[one.phase]
-            found.append(_opportunity(dossier, aiter, tables, known, csvs, one, part, off))
+            found += _opportunities(dossier, aiter, tables, known, csvs, merged, one, part, off)
     return found
 
 
@@ -183,16 +194,18 @@ def _told(one: Route) -> str:
     return f"{one.phase} {one.gemm.name}, M {one.m} N {one.gemm.n} K {one.gemm.k}: {answer[one.state]}; {one.why}"
 
 
-def _opportunity(
+def _opportunities(
     dossier: Dossier,
     aiter: Path,
     tables: GemmTables,
     known: Mapping[str, Known],
     csvs: Mapping[str, Family],
+    merged: Families,
     one: Route,
     part: float,
     off: str,
-) -> Finding:
+) -> list[Finding]:
+    """The rows that a night can try, each a finding; where there is none, what a tuner could find."""
     whole = share(dossier, one.phase, "gemm")
     if whole is None:
         value, words = JUDGED_SHARE[one.phase], f"judged: dense products are {JUDGED_SHARE[one.phase]:.0%} of all time"
@@ -217,19 +230,44 @@ def _opportunity(
     gate = switches_kernel(Path(dossier.knobs.path)) if one.table == "a8w8_blockscale_tuned_gemm" else None
     if gate:
         fix += f"\nNo Triton file for this shape meanwhile: with one, vLLM leaves this table for Triton ({gate})."
-    return Finding(
+    terms = Terms(
+        phase=one.phase,
+        share=value * part,
+        share_from=f"{words}; {part:.0%} of it by operations",
+        speedup=SPEEDUP,
+        speedup_from=SPEEDUP_FROM,
+        probability=PROBABILITY[one.state],
+        cost_s=dossier.cost_s() + TUNER_S,
+    )
+    tuned = Finding(
         reader=NAME,
         kind="opportunity",
         title=title,
         evidence=evidence,
         fix=f"{off}.\n{fix}" if off else fix,
-        terms=Terms(
-            phase=one.phase,
-            share=value * part,
-            share_from=f"{words}; {part:.0%} of it by operations",
-            speedup=SPEEDUP,
-            speedup_from=SPEEDUP_FROM,
-            probability=PROBABILITY[one.state],
-            cost_s=dossier.cost_s() + TUNER_S,
-        ),
+        terms=terms,
     )
+    # Where AITER is not asked, no row of its tables is in use.
+    tried = [] if off else changes(dossier, _candidates(dossier, aiter, tables, merged, one), COPIED, MOST_OF_A_SHAPE)
+    return [
+        tuned.model_copy(
+            update={
+                "title": f"{title}; {row.words} can be tried there ({number} of {len(tried)})",
+                "evidence": (*evidence, Evidence(source=row.source, detail=f"proposed as {row.key}: {row.row}")),
+                "terms": terms.model_copy(update={"probability": likely, "cost_s": dossier.cost_s()}),
+                "change": change,
+                "risk": "medium",
+            }
+        )
+        for number, (row, change, likely) in enumerate(tried, 1)
+    ] or [tuned]
+
+
+def _candidates(dossier: Dossier, aiter: Path, tables: GemmTables, merged: Families, one: Route) -> list[Candidate]:
+    """A row for this size, or a table for this shape, that somebody tuned for a near one."""
+    if one.state == "default":
+        return json_rows(aiter, tables, one)
+    shape = {"N": str(one.gemm.n), "K": str(one.gemm.k), "gfx": dossier.card.arch, **PLAIN_LAYER}
+    shape["cu_num"] = str(dossier.card.compute_units)
+    # Under the size that all of a grid step's sizes are rounded up to.
+    return csv_rows(merged, one.table, ("M", padded(one.m, one.gemm.n)[1]), shape, BF16)
