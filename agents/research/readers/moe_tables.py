@@ -18,6 +18,8 @@ from agents.research.model_shape import Experts
 from agents.research.row_change import Candidate, changes
 from agents.research.shares import share
 from agents.research.tables.aiter_moe import aiter_moe_serves, csv_answer, unsound_sizes
+from agents.research.tables.csv_rows import Families, csv_rows
+from agents.research.tables.gemm_csv import families
 from agents.research.tables.moe_json import (
     DTYPE_WORDS,
     Device,
@@ -45,6 +47,7 @@ FLAG = "kernel-config"
 SPEEDUP_NEW, SPEEDUP_NEARER = 1.10, 1.05
 PROBABILITY_NEW, PROBABILITY_BORROWED, PROBABILITY_NEARER = 0.4, 0.3, 0.25
 PROBABILITY_COPIED = 0.15  # of a row that nobody tuned for this size or this card; judged
+SILU = {"act_type": "ActivationType.Silu", "dtype": "torch.bfloat16", "use_g1u1": "1", "doweight_stage1": "0"}
 FAR = 2.0  # a key this many times the step's tokens, or fewer, was tuned for other work
 JUDGED_SHARE: dict[Phase, float] = {"prefill": 0.15, "decode": 0.25, "all": 0.4}
 # Card time of benchmark_moe.py for one batch size, judged: it compiles some thousand tiles after pruning.
@@ -67,6 +70,7 @@ def look(dossier: Dossier) -> list[Finding]:
 
 def _aiter(dossier: Dossier, experts: Experts) -> list[Finding]:
     answers = csv_answer(dossier, experts)
+    tables = Families(Path(dossier.aiter), families(Path(dossier.aiter)) if dossier.aiter else {}, dossier.spec.env)
     rows = [Evidence(source=a.source, detail=a.detail) for a in answers]
     title = f"AITER's fused MoE serves the experts: {sum(a.hit for a in answers)} of {len(answers)} lookups find a row"
     if not answers:
@@ -81,10 +85,17 @@ def _aiter(dossier: Dossier, experts: Experts) -> list[Finding]:
                 "then name tuned_fmoe.csv, the model_configs that are to count and this file in AITER_CONFIG_FMOE"
             )
             title = f"experts in {answer.phase} ({answer.tokens} tokens) have no row in AITER's tuned_fmoe"
-            terms = _terms(dossier, answer.phase, SPEEDUP_NEW, PROBABILITY_NEW, TUNER_S)
-            found.append(
-                finding("opportunity", title, [Evidence(source=answer.source, detail=answer.detail)], fix, terms)
-            )
+            asked = Evidence(source=answer.source, detail=answer.detail)
+            near = csv_rows(tables, "tuned_fmoe", ("token", answer.tokens), answer.shape, SILU)
+            tried = changes(dossier, near, PROBABILITY_COPIED)
+            for number, (one, change, likely) in enumerate(tried, 1):
+                words = f"{title}; {one.words} can be tried there ({number} of {len(tried)})"
+                told = [asked, Evidence(source=one.source, detail=f"proposed for {answer.tokens} tokens: {one.row}")]
+                terms = _terms(dossier, answer.phase, SPEEDUP_NEARER, likely, 0.0)
+                found.append(finding("opportunity", words, told, fix, terms, risk="medium", change=change))
+            if not tried:
+                terms = _terms(dossier, answer.phase, SPEEDUP_NEW, PROBABILITY_NEW, TUNER_S)
+                found.append(finding("opportunity", title, [asked], fix, terms))
     return found
 
 

@@ -36,6 +36,7 @@ class Answer(Frozen):
     source: str
     detail: str
     untuned: str = ""
+    shape: dict[str, str] = {}  # cells, by column, that a row of this step has beside its tokens
 
 
 def aiter_moe_serves(dossier: Dossier) -> bool:
@@ -79,6 +80,8 @@ def csv_answer(dossier: Dossier, experts: Experts) -> list[Answer]:
                 hit=row is not None,
                 source=str(row) if row else "aiter/configs/tuned_fmoe.csv",
                 detail=f"{phase}: {asked}" if row else f"{phase}: no row for {asked}; rows of this shape: {there}",
+                shape=dict(zip(MOE_SHAPE[1:5], rest, strict=True))
+                | {"cu_num": str(card.compute_units), "q_dtype_w": weights + fnuz, "q_type": kind},
                 untuned=f"{UNTUNED}\\n{tokens},{','.join(rest)},ActivationType.Silu,torch.bfloat16,"
                 + ",".join((weights + fnuz, weights + fnuz, kind, "1", "0")),
             )

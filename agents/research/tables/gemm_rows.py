@@ -15,11 +15,21 @@ from typing import Any
 
 from agents.research.row_change import Candidate
 from agents.research.tables.dense_route import Route
-from agents.research.tables.gemm_json import CONFIGS, OWN_BOUNDS, GemmTables, TableFile, lookup, new_bucket, new_file
+from agents.research.tables.gemm_json import (
+    CONFIGS,
+    OWN_BOUNDS,
+    GemmTables,
+    TableFile,
+    chosen,
+    lookup,
+    new_bucket,
+    new_file,
+)
 from agents.tuning.levers.aiter_json import row_fault
 from contracts import Lever
 
 NEAREST = 2.0  # a shape whose N and K are at most this many times off may lend its table. Judged
+TABLES = 2  # of the nearest shapes. Judged
 NEAREST_BOUND = 4.0  # a row that was tuned for this many times fewer tokens, or more, says nothing of this size. Judged
 # Judged, of the probability next to a neighbour's row.
 FROM_DEFAULT, BORROWED = 0.8, 0.8
@@ -82,9 +92,12 @@ def _borrowed(tables: GemmTables, one: Route, held: TableFile) -> Iterator[Candi
         apart = [abs(math.log(int(a) / b)) for a, b in zip(shape.groups(), (n, k), strict=True) if int(a)]
         if len(apart) == 2 and max(apart) <= math.log(NEAREST):
             near.append((sum(apart), table.suffix, table))
-    for _, suffix, table in sorted(near, key=lambda found: found[:2])[:1]:
+    for _, suffix, table in sorted(near, key=lambda found: found[:2])[:TABLES]:
         rows = {**({"any": held.entries["any"]} if "any" in held.entries else {}), **table.entries}
-        words = f"the table of {suffix}, the nearest shape that has one"
+        answers = chosen(rows, one.m, OWN_BOUNDS.get(one.table, tables.bounds))
+        if answers is None or (one.found is not None and rows[answers] == one.found.config):
+            continue  # nothing would change at this size
+        words = f"{answers} in the table of {suffix}, the nearest shape that has one,"
         yield Candidate(
             lever=Lever.AITER_JSON, key=f"{target}#*", row=rows, words=words, source=table.source, factor=BORROWED
         )
