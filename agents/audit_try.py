@@ -29,8 +29,8 @@ HEAD = "# For a night file, written by `run_night.py audit`."
 
 
 def way(finding: Finding) -> Way:
-    """flag, env, compilation: a lever of nightgate, so a night can. table, patch: `fix` holds the rows or the diff, to
-    be applied by hand. person: `fix` says it in words."""
+    """flag, env, compilation: a lever of nightgate, so a night can. table, patch: `fix` holds the rows or the diff;
+    with a change a lever applies it, else a person. person: `fix` says it in words."""
     if finding.change is not None:
         return _BY_LEVER.get(finding.change.lever, "table")
     if "\n+++ " in finding.fix:
@@ -83,7 +83,7 @@ def _lines(audit: Audit, dossier: Dossier) -> Iterator[str]:
     total = len(audit.of("opportunity"))
     yield HEAD
     yield f"# {_line(f'{dossier.card.name} ({dossier.card.arch}), vLLM {dossier.knobs.version}')}: " + (
-        f"{len(found)} of {total} things worth trying; the others are tables, patches and work by hand."
+        f"{len(found)} of {total} things worth trying; the others are rows, patches and work by hand."
     )
     yield "# Paste it at the left edge of a night file whose engine settings are the ones that were audited. Where that"
     yield "# file has a list try_first already, add the entries to it."

@@ -21,7 +21,9 @@ from agents.research.readers import known_priors
 
 MOST_EVIDENCE = 4
 WIDE = 100  # columns, from which on the ranking is a table
-NO_NIGHT = "flag, env, compilation: a night can try it (--try-first FILE); table, patch, person: applied by hand"
+NO_NIGHT = (
+    "a night can try flag, env, compilation, and table with a change (--try-first FILE); all else: applied by hand"
+)
 _ROOFLINE = re.compile(r"estimated: (roofline of \S+ \((?:[^()]|\([^()]*\))*\))(?!, )")
 _OTHER_CARD = re.compile(r"^configs/priors/.*: it is for .*, this card is ")
 

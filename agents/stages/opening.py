@@ -249,13 +249,13 @@ def first_dossier(config: NightConfig, card: Card) -> Dossier:
         model_config_json=model_config,
         model=_shape(model_config) if sheet else None,  # the roofline needs both
         sheet=sheet,
-        aiter=_aiter(spec, card),
+        aiter=aiter_of(spec, card),
         try_first=config.try_first,
         priors=config.priors,
     )
 
 
-def _aiter(spec: EngineSpec, card: Card) -> str:
+def aiter_of(spec: EngineSpec, card: Card) -> str:
     """The AITER that the engine's interpreter would import; "" where there is none to look into: it is no fault. An
     image's own files are not where this machine has files."""
     if card.kind != "amd" or spec.container is not None:

@@ -10,9 +10,12 @@ from agents.research.finding import Finding
 from agents.research.model_shape import ModelShape
 from agents.research.rank import research
 from agents.research.readers import READERS, gemm_tables, moe_tables
+from agents.stages.opening import aiter_of
 from agents.tuning.apply import apply
+from agents.tuning.packages import package_folder
 from agents.tuning.static_check import static_check
-from contracts import Change, Lever
+from cards.sheet import read_sheet
+from contracts import Change, Container, Lever
 from tests.agents.examples import KNOBS, dossier, spec, workload
 from tests.agents.tables_examples import (
     CORE,
@@ -28,6 +31,7 @@ from tests.agents.tables_examples import (
     with_experts,
     write,
 )
+from tests.agents.test_table_levers import engine
 
 NESTED = FP4.removeprefix("ops/triton/configs/")
 BOUNDS = "STANDARD_M_BOUNDS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)\n"
@@ -113,6 +117,18 @@ def test_a_product_without_a_row_gets_the_kernel_of_the_nearest_sizes(tmp_path: 
     kept = here.model_copy(update={"spec": apply(here.spec, found[0])})
     again = [h.change for h in research(kept, ["gemm_tables"]).hypotheses]
     assert found[0].after not in [c.after for c in again if c.key == key]
+
+
+def test_a_night_finds_the_aiter_beside_its_engines_interpreter(tmp_path: Path) -> None:
+    """No AITER, an image and a card of another maker are no fault: there is nothing to look into."""
+    here, card = engine(tmp_path), sheet().card()
+    assert aiter_of(here, card) == ""
+    write(gemm_tree(tmp_path) / "__init__.py", "")
+    package_folder.cache_clear()  # the answer is kept for the life of a process
+    assert aiter_of(here, card) == str(tmp_path / "aiter")
+    assert aiter_of(here, read_sheet("sm_90").card()) == ""
+    assert aiter_of(here.model_copy(update={"container": Container(image="rocm/vllm:x")}), card) == ""
+    assert aiter_of(here.model_copy(update={"python": "/nowhere/python"}), card) == ""
 
 
 def test_experts_without_a_row_get_the_kernels_of_the_nearest_step(tmp_path: Path) -> None:
