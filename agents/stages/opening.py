@@ -302,7 +302,7 @@ def dossier(night: Night, progress: Progress, knobs: Knobs) -> Dossier:
 
 
 def _logs(night: Night, spec: EngineSpec) -> tuple[str, ...]:
-    """Of the latest engine of this spec; none before one ran, or after a resume."""
+    """Of the latest engine of this spec; none before one ran."""
     record = night.arms.record_of(spec)
     return (str(night.folder / record.log_path),) if record else ()
 

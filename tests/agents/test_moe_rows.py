@@ -170,6 +170,11 @@ def test_the_engines_own_log_says_what_the_card_is_called(tmp_path: Path) -> Non
     found = [f for f in moe_tables.look(subject(tmp_path, engine_logs=given)) if f.change]
     assert [c.key for c in tried(found)] == [f"{said}#*"]
     assert found[0].evidence[1].source == "engine.log:2"
+    # A log that names no table at all: another kernel may serve the experts.
+    silent = (str(write(tmp_path / "silent.log", "INFO started\n")),)
+    found = [f for f in moe_tables.look(subject(tmp_path, engine_logs=silent)) if f.change]
+    assert found[0].terms is not None and found[0].terms.probability == pytest.approx(0.3 * 0.7 * 0.3)
+    assert found[0].evidence[2].source == "silent.log"
 
 
 def test_what_was_tried_or_refused_is_not_proposed_again_and_alternatives_start_from_what_was_kept(

@@ -48,6 +48,8 @@ SPEEDUP_NEW, SPEEDUP_NEARER = 1.10, 1.05
 PROBABILITY_NEW, PROBABILITY_BORROWED, PROBABILITY_NEARER = 0.4, 0.3, 0.25
 PROBABILITY_COPIED = 0.15  # of a row that nobody tuned for this size or this card; judged
 SILU = {"act_type": "ActivationType.Silu", "dtype": "torch.bfloat16", "use_g1u1": "1", "doweight_stage1": "0"}
+# Of the probability, where the engine's log names no table: vLLM warns of one that it does not find. Judged.
+NOT_ASKED = 0.3
 FAR = 2.0  # a key this many times the step's tokens, or fewer, was tuned for other work
 JUDGED_SHARE: dict[Phase, float] = {"prefill": 0.15, "decode": 0.25, "all": 0.4}
 # Card time of benchmark_moe.py for one batch size, judged: it compiles some thousand tiles after pruning.
@@ -280,6 +282,8 @@ def _borrowed(dossier: Dossier, folder: str, device: Device, asked: list[MoeName
     """Whole tables of others, each a change of its own: which of them suits this card is for a night to find out."""
     wanted, found = asked[0].file, []
     base = PROBABILITY_BORROWED * (0.3 if no_matrix_cores(dossier) else 1.0)
+    silent = bool(dossier.engine_logs) and not asked_for(dossier.engine_logs)
+    base *= NOT_ASKED if silent else 1.0
     tried = changes(dossier, tables_for(asked, lent, folder), base)
     for number, (one, change, probability) in enumerate(tried, 1):
         title = (
@@ -292,6 +296,9 @@ def _borrowed(dossier: Dossier, folder: str, device: Device, asked: list[MoeName
             Evidence(source=one.source, detail=f"{one.words}; nobody tuned it for this card"),
             Evidence(source=device.source, detail=f"the card may be called {' or '.join(device.names)}"),
         ]
+        if silent:
+            told = "names no fused-MoE table, found or not: another kernel may serve the experts"
+            rows.append(Evidence(source=Path(dossier.engine_logs[0]).name, detail=told))
         terms = _terms(dossier, "all", SPEEDUP_NEARER, probability, 0.0)
         found.append(finding("opportunity", title, rows, fix, terms, risk="medium", change=change))
     return found
