@@ -27,7 +27,7 @@ from agents.research.tables.attention import (
     read_sections,
     slots_of,
 )
-from agents.research.tables.attention_entry import Limits, check, propose
+from agents.research.tables.attention_entry import Limits, check, corrected, propose
 from agents.tuning.apply import apply
 from agents.tuning.static_check import static_check
 from contracts import Lever
@@ -251,6 +251,29 @@ def test_each_entry_is_a_change_and_other_tiles_are_guesses_of_their_own(tmp_pat
     again = [h.change for h in research(kept, ["attention_tables"]).hypotheses if h.change.key == changes[0].key]
     assert sorted(map(str, (c.after for c in again))) == sorted(map(str, (c.after for c in changes[1:])))
     assert all(c.before == changes[0].after for c in again)
+
+
+def test_a_tile_of_keys_that_does_not_fit_or_is_less_than_a_page_is_corrected() -> None:
+    call = replace(WIDE, head_size=128)
+    hit = lookup(section(), call)
+    assert hit is not None and corrected(hit, call, CARD) is None  # (128 + 2 * 64) * 128 bytes, a page of 64
+    made = corrected(hit, replace(call, page=128), CARD)
+    assert made is not None and made.key == hit.key and made.entry["TILE_SIZE_MAX"] == 128
+    assert made.words[0] == "64 keys are less than a page of 128"
+    made = corrected(hit, call, replace(CARD, lds_bytes=30_000))
+    assert made is not None and made.entry == {**hit.entry, "TILE_SIZE_MIN": 32, "TILE_SIZE_MAX": 32}
+    assert made.words[0] == "64 keys need 32,768 bytes of LDS of 30,000 (estimated)"
+    assert corrected(hit, call, replace(CARD, lds_bytes=16_000)) is None  # the query alone does not fit
+
+
+def test_a_corrected_tile_is_one_row_that_a_night_can_try(tmp_path: Path) -> None:
+    here = night(tmp_path, {**trees.TABLE, "attn_2d": {"any": trees.entry(128, 64)}}, flags={"block-size": 128})
+    small = trees.sheet().model_copy(update={"lds_bytes": trees.sheet().lds_bytes.model_copy(update={"value": 98304})})
+    found = [f for f in look(here.model_copy(update={"sheet": small})) if f.change]
+    [wide] = [f for f in found if "head size 512" in f.title]
+    assert wide.change is not None and wide.change.key.endswith("#attn_2d/any") and wide.change.before is None
+    assert wide.change.after == trees.entry(128, 16)  # (128 + 2 * 16) * 512 bytes; with 32 keys it just fills the LDS
+    assert wide.terms is not None and wide.terms.speedup == pytest.approx(1.1 ** (math.log(2.71) / math.log(8)))
 
 
 def test_fewer_rows_promise_less(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from agents.research.row_change import Candidate, changes
 from agents.research.tables import attention, attention_source
 from agents.research.tables.attention import Call, Section
 from agents.research.tables.attention_calls import Reached, named_backend, prompt_user, reached, runs_elsewhere
-from agents.research.tables.attention_entry import Check, Limits, Proposal, check, proposals
+from agents.research.tables.attention_entry import Check, Limits, Proposal, check, corrected, proposals
 from agents.research.tables.attention_tree import AttentionTree, KernelUser, kernel_users, read_tree
 from agents.research.tables.gemm_json import CONFIGS
 from agents.research.tables.prompt_tiles import SECTION
@@ -41,6 +41,7 @@ CLAIM_FROM = "claimed by one MI355X night: 2.71 to 2.81 times on the 512-wide fp
 
 # Judged. A named back end that calls the kernel; none named; and a patch of source instead of a line in a table.
 PROBABILITY, PROBABILITY_UNNAMED, PATCH_FACTOR, GLUON_FACTOR = 0.6, 0.4, 0.7, 0.5
+CORRECTED_RATIO = 1.1  # as many times the rows, in the power above: 1.05 of the kernel for a better tile of keys
 ANOTHER_GUESS = 0.5  # of the probability: fewer rows, or fewer keys, than the most that fit
 SHARE_UNKNOWN = 0.05  # of all time, attention in prompts, where nothing says it: cautious, judged
 
@@ -99,6 +100,7 @@ def _from_table(
     section = sections.get(SECTION)
     if section is not None:
         found += _misplaced(dossier, tree, section, kinds, user, named)
+        found += _corrected(dossier, tree, section, kinds, user, named)
         found += _no_decode(dossier, tree, section, kinds)
     found += _never_served(tree, sections.values())
     if tree.opt_in_sections and not admitted:
@@ -160,6 +162,37 @@ def _misplaced(
                     update={"change": change}
                 )
             )
+    return found
+
+
+def _corrected(
+    dossier: Dossier,
+    tree: AttentionTree,
+    section: Section,
+    kinds: list[Reached],
+    user: KernelUser | None,
+    named: bool,
+) -> list[Finding]:
+    """The longest prompts of each kind whose own entry has a tile of keys that does not fit the card, or is less than a
+    page that the flags name. Entries that only an environment variable admits stay as they are."""
+    said, own = "block-size" in dossier.spec.flags, tree.table.get(SECTION, {})
+    found = []
+    for kind in kinds:
+        call = kind.calls[-1]
+        hit = attention.lookup(section, call)
+        if hit is None or hit.key not in own or call.rows == 1 or attention.misplaced(section, call) is not None:
+            continue
+        made = corrected(hit, call if said else replace(call, page=hit.tile(call.page) or call.page), _limits(dossier))
+        if made is None:
+            continue
+        checked = check(section, made, [call], [call])
+        likely = _probability(named, bool(tree.gluon_path)) * ANOTHER_GUESS
+        for proposal, _, change, p in _tries(dossier, tree, [(made, checked)], likely):
+            title = f"Prompts of {call.rows:,} rows at head size {call.head_size} ({_seen(kind)}): {made.words[0]}"
+            evidence = [_entry(tree, section, hit.key), _at(tree.table_path, f"proposed: {made.words[1]}")]
+            terms = _terms(dossier, kind, CORRECTED_RATIO, p)
+            one = _opportunity(title, evidence, _table_fix(tree, proposal), terms, user, tree)
+            found.append(one.model_copy(update={"change": change, "same_as": ""}))
     return found
 
 

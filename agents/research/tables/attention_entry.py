@@ -8,6 +8,7 @@ from typing import Any
 
 from agents.research.tables.attention import Call, Hit, Misplaced, Section, lookup, power_of_two, whole
 
+SMALLEST = 16  # keys of a tile: the side of the matrix instruction that a table's own smallest tiles have
 BYTES = {"nvfp4": 0.5, "fp8": 1.0, "bf16": 2.0}  # of one element
 
 
@@ -60,6 +61,31 @@ def proposals(found: Misplaced, section: Section, limits: Limits) -> list[Propos
     fewer = next((f for f in fits if f[0] < rows), None)
     narrower = next((f for f in fits if f[0] == rows and f[1] < tile), None)
     return [_made(found, section, limits, *one) for one in (fits[0], fewer, narrower) if one is not None]
+
+
+def corrected(hit: Hit, call: Call, limits: Limits) -> Proposal | None:
+    """The entry that serves a call with another tile of keys: a smaller one where query, key and value tiles do not fit
+    the card's LDS, else a whole page where the tile is less than one. None where neither holds, the entry has no bounds
+    of its tile, or no tile down to SMALLEST fits."""
+    rows, tile, page = hit.block_m(call.queries_per_kv), hit.tile(call.page), power_of_two(call.page)
+    if rows is None or tile is None or limits.lds_bytes is None or "TILE_SIZE_MAX" not in hit.entry:
+        return None
+    stages, limit = _number(hit.entry, "num_stages", 1), limits.lds_bytes
+
+    def need(size: int) -> float:
+        return lds_estimate(rows, size, call, stages)
+
+    if need(tile) >= limit:
+        wanted = next((t for t in (tile >> n for n in range(1, 8)) if t >= SMALLEST and need(t) < limit), None)
+        why = f"{tile} keys need {need(tile):,.0f} bytes of LDS of {limit:,.0f} (estimated)"
+    else:
+        wanted = page if tile < page and need(page) < limit else None
+        why = f"{tile} keys are less than a page of {call.page}"
+    if wanted is None:
+        return None
+    made = {**hit.entry, **{n: wanted for n in ("TILE_SIZE_MIN", "TILE_SIZE_MAX") if n in hit.entry}}
+    told = f"with {wanted} keys {need(wanted):,.0f} bytes (estimated: query, key and value tile, {stages} stages)"
+    return Proposal(hit.key, made, (why, told))
 
 
 def _modelled(found: Misplaced) -> tuple[dict[str, Any], list[str], int]:
