@@ -18,16 +18,14 @@ from agents.research import shares
 from agents.research.attention_backends import AITER_FROM, PLATFORM, calls_aiter, generations
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, Terms
-from agents.research.row_change import Candidate, changes
 from agents.research.tables import attention, attention_source
 from agents.research.tables.attention import Call, Section
 from agents.research.tables.attention_calls import Reached, named_backend, prompt_user, reached, runs_elsewhere
 from agents.research.tables.attention_entry import Check, Limits, Proposal, check, corrected, proposals
+from agents.research.tables.attention_rows import ANOTHER_GUESS, guess, table_fix, tries
 from agents.research.tables.attention_tree import AttentionTree, KernelUser, kernel_users, read_tree
-from agents.research.tables.gemm_json import CONFIGS
 from agents.research.tables.prompt_tiles import SECTION
-from agents.tuning.levers.aiter_json import row_fault
-from contracts import Change, Evidence, Lever
+from contracts import Evidence
 
 NAME = "attention_tables"
 FOR_NIGHTS = True
@@ -42,7 +40,6 @@ CLAIM_FROM = "claimed by one MI355X night: 2.71 to 2.81 times on the 512-wide fp
 # Judged. A named back end that calls the kernel; none named; and a patch of source instead of a line in a table.
 PROBABILITY, PROBABILITY_UNNAMED, PATCH_FACTOR, GLUON_FACTOR = 0.6, 0.4, 0.7, 0.5
 CORRECTED_RATIO = 1.1  # as many times the rows, in the power above: 1.05 of the kernel for a better tile of keys
-ANOTHER_GUESS = 0.5  # of the probability: fewer rows, or fewer keys, than the most that fit
 SHARE_UNKNOWN = 0.05  # of all time, attention in prompts, where nothing says it: cautious, judged
 
 
@@ -152,13 +149,13 @@ def _misplaced(
             found.append(_fact(f"{title}; no entry was found that changes this alone", [*evidence, *proof]))
             continue
         likely = _probability(named, bool(tree.gluon_path))
-        for number, (proposal, proof_of, change, p) in enumerate(_tries(dossier, tree, checked, likely), 1):
+        for number, (proposal, proof_of, change, p) in enumerate(tries(dossier, tree, checked, likely), 1):
             rows = proposal.entry["BLOCK_M"]
-            told = title if number == 1 else f"{title}; another guess, {_guess(proposal)} ({number} of {len(offered)})"
+            told = title if number == 1 else f"{title}; another guess, {guess(proposal)} ({number} of {len(offered)})"
             terms = _terms(dossier, kind, rows / (now or 1), p)
             proof = [*evidence, *_proof(tree, proposal, proof_of)]
             found.append(
-                _opportunity(told, proof, _table_fix(tree, proposal), terms, user, tree).model_copy(
+                _opportunity(told, proof, table_fix(tree, proposal), terms, user, tree).model_copy(
                     update={"change": change}
                 )
             )
@@ -187,41 +184,13 @@ def _corrected(
             continue
         checked = check(section, made, [call], [call])
         likely = _probability(named, bool(tree.gluon_path)) * ANOTHER_GUESS
-        for proposal, _, change, p in _tries(dossier, tree, [(made, checked)], likely):
+        for proposal, _, change, p in tries(dossier, tree, [(made, checked)], likely):
             title = f"Prompts of {call.rows:,} rows at head size {call.head_size} ({_seen(kind)}): {made.words[0]}"
             evidence = [_entry(tree, section, hit.key), _at(tree.table_path, f"proposed: {made.words[1]}")]
             terms = _terms(dossier, kind, CORRECTED_RATIO, p)
-            one = _opportunity(title, evidence, _table_fix(tree, proposal), terms, user, tree)
+            one = _opportunity(title, evidence, table_fix(tree, proposal), terms, user, tree)
             found.append(one.model_copy(update={"change": change, "same_as": ""}))
     return found
-
-
-def _tries(
-    dossier: Dossier, tree: AttentionTree, checked: list[tuple[Proposal, Check]], likely: float
-) -> list[tuple[Proposal, Check, Change | None, float]]:
-    """The proposals that the lever takes, each with its change and its probability; the first one alone, for a person,
-    where it takes none of them."""
-    file = tree.table_path.removeprefix(f"aiter/{CONFIGS}/")
-    found: list[tuple[Proposal, Check, Change | None, float]] = []
-    for number, (proposal, proof) in enumerate(checked):
-        key, factor = f"{file}#{SECTION}/{proposal.key}", 1.0 if number == 0 else ANOTHER_GUESS
-        if row_fault(Path(dossier.aiter), key, proposal.entry) is not None:
-            continue
-        one = Candidate(
-            lever=Lever.AITER_JSON,
-            key=key,
-            row=proposal.entry,
-            words=proposal.words[0],
-            source=tree.table_path,
-            factor=factor,
-        )
-        found += [(proposal, proof, t.change, t.probability) for t in changes(dossier, [one], likely)]
-    return found or [(*checked[0], None, likely)]
-
-
-def _guess(proposal: Proposal) -> str:
-    keys = proposal.entry.get("TILE_SIZE_MAX", proposal.entry.get("TILE_SIZE", "as many"))
-    return f"{proposal.entry['BLOCK_M']} rows and {keys} keys"
 
 
 def _no_decode(dossier: Dossier, tree: AttentionTree, section: Section, kinds: list[Reached]) -> list[Finding]:
@@ -287,13 +256,6 @@ def _proof(tree: AttentionTree, proposal: Proposal, checked: Check) -> list[Evid
         _at(source, "proposed: " + "; ".join(proposal.words)),
         _at(source, said + (f"; moved without being meant: {stray}" if stray else "")),
     ]
-
-
-def _table_fix(tree: AttentionTree, proposal: Proposal) -> str:
-    return (
-        f"Add to {SECTION} in {tree.table_path} (or mount a changed copy over the installed file), then restart the "
-        f"engine: tables are cached by the process that read them.\n{json.dumps({SECTION: proposal.json()}, indent=2)}"
-    )
 
 
 # --- source ---
