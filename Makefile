@@ -11,7 +11,7 @@ ROOMS := $(wildcard agents judge accuracy_gate engine cards kernels ledger upstr
 help:
 	@echo "make night   set up, then the embedded night: a real vLLM on whatever this machine has, to a report"
 	@echo "make test    set up, then ruff, mypy and every test (starts real engines)"
-	@echo "make quick   the same without real engines and whole nights (about a minute)"
+	@echo "make quick   the same without real engines, their interpreter and whole nights (about a minute and a half)"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make setup   set up only: .venv, .models and, where no GPU engine is found, .venv-engine (4 to 7 GB)"
 	@echo "make trees   real vLLM and AITER trees for the tests that run their own lookups (130 MB to download)"
@@ -23,11 +23,12 @@ night: setup
 # Whole nights against the stand-in mostly wait, so two run side by side. Real engines run alone, one after the other.
 test: trees quick
 	.venv/bin/python -m pytest -n 2 --dist loadgroup -m whole_night
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m engine_python
 	.venv/bin/python -m pytest -m real_engine
 
 # Three on two cores: a third of the time these tests wait for a process, a clock or a time limit.
 quick: lint
-	.venv/bin/python -m pytest -n 3 --dist loadfile -m "not real_engine and not whole_night"
+	.venv/bin/python -m pytest -n 3 --dist loadfile -m "not real_engine and not engine_python and not whole_night"
 
 lint: setup
 	.venv/bin/ruff check .

@@ -12,7 +12,7 @@ from agents.research.rank import research
 from agents.research.readers import READERS, gemm_tables, moe_tables
 from agents.stages.opening import aiter_of
 from agents.tuning.apply import apply
-from agents.tuning.packages import package_folder
+from agents.tuning.packages import _find
 from agents.tuning.static_check import static_check
 from cards.sheet import read_sheet
 from contracts import Change, Container, Lever
@@ -124,7 +124,7 @@ def test_a_night_finds_the_aiter_beside_its_engines_interpreter(tmp_path: Path) 
     here, card = engine(tmp_path), sheet().card()
     assert aiter_of(here, card) == ""
     write(gemm_tree(tmp_path) / "__init__.py", "")
-    package_folder.cache_clear()  # the answer is kept for the life of a process
+    _find.cache_clear()  # the answer is kept for the life of a process
     assert aiter_of(here, card) == str(tmp_path / "aiter")
     assert aiter_of(here, read_sheet("sm_90").card()) == ""
     assert aiter_of(here.model_copy(update={"container": Container(image="rocm/vllm:x")}), card) == ""

@@ -98,6 +98,7 @@ def test_a_copy_test_that_fails_costs_a_warning_and_no_night(night: Night, monke
     assert told(night, "warned") == [{"message": "the copy test did not end within 120 s: run it again", "data": {}}]
 
 
+@pytest.mark.engine_python
 def test_a_cpu_night_measures_its_memory_for_real(night: Night) -> None:
     cpu = detect()[-1]
     night.card = cpu

@@ -251,7 +251,7 @@ def test_a_file_that_is_no_interpreter_is_no_toolchain(tmp_path: Path) -> None:
     assert find_toolchain("python3") is None  # a name, not a file
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_a_row_that_needs_too_much_lds_is_a_trap_with_a_row_that_fits(aiter: Path, tmp_path: Path) -> None:
     asked = dossier(
         spec=spec(python=toolchain().python, flags={"max-num-batched-tokens": 256}),
@@ -276,7 +276,7 @@ def test_a_row_that_needs_too_much_lds_is_a_trap_with_a_row_that_fits(aiter: Pat
     assert line.endswith("for gfx906: this AITER has no table GEMM-A16W16 for gfx906 that this model reaches")
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_a_row_that_vllm_does_not_reach_says_so_in_its_title(aiter: Path, tmp_path: Path) -> None:
     tree = tmp_path / "vllm"
     (tree / "model_executor/layers").mkdir(parents=True)
@@ -316,7 +316,7 @@ def _job(**fields: object) -> Job:
     return Job.model_validate({**base, **fields})
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_one_kernel_for_four_cards_and_every_way_to_fail(tmp_path: Path) -> None:
     tools = toolchain()
     jobs = [

@@ -349,7 +349,7 @@ def test_a_vendors_own_kernels_are_not_for_the_other_card(aiter: Path) -> None:
     assert sum("copy_rows" in title for title in titles) == 1
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_tritons_own_binder_counts_the_same(aiter: Path, tmp_path: Path) -> None:
     tools = toolchain()
     asked = dossier(spec=spec(python=tools.python), knobs=KNOBS, card=GFX950, aiter=str(aiter))

@@ -229,6 +229,7 @@ def test_limits_that_engines_inherit() -> None:
     assert list(limit_problems(Host(limits=LIMITS, shared=64 << 20), CPU, None)) == []
 
 
+@pytest.mark.engine_python
 def test_as_json_and_measured_on_this_machine() -> None:
     """The real command, the real interpreter, the real copy test; a few seconds."""
     engine_python()

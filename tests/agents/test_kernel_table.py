@@ -89,7 +89,7 @@ print("close", all(torch.allclose(a.float(), b.float(), atol=3e-2, rtol=2e-2) fo
 """
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_vllm_dispatches_to_our_kernel_when_the_table_says_so(tmp_path: Path) -> None:
     from tests.real import engine_python
 

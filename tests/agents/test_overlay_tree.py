@@ -157,6 +157,7 @@ print(vllm.envs.VLLM_RINGBUFFER_WARNING_INTERVAL, vllm.envs.__file__)
 """
 
 
+@pytest.mark.engine_python
 def test_a_patch_to_the_real_vllm(tmp_path: Path) -> None:
     python = engine_python()
     package = need_package(python, "vllm")

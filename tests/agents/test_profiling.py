@@ -23,6 +23,8 @@ from tests.agents.examples import KNOBS
 from tests.agents.test_traces_real import ROCPROF
 from tests.standin import PYTHON, ROCM_BIN, standin_spec
 
+pytestmark = [pytest.mark.whole_night]  # no night, but up to four launches each: too slow for make quick
+
 Z100 = Card(
     arch="gfx906", kind="amd", name="Hygon gfx906", memory_bytes=32 << 30, compute_units=60, wavefront=64, source="test"
 )

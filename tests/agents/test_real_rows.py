@@ -31,7 +31,7 @@ from tests.real_trees import aiter_trees, tree
 from tests.test_rooms import CHECKOUT
 
 MODELS = CHECKOUT / "configs" / "models"
-pytestmark = pytest.mark.real_engine
+pytestmark = pytest.mark.engine_python
 
 
 def asked(tmp_path: Path, model: str, vllm: Path, aiter: Path | None = None, **more: Any) -> Dossier:

@@ -200,7 +200,7 @@ def vllm(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, Path
     return site(tmp_path / "bin" / "python", folder), MOE_BY_SOURCE, folder / "vllm"
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_vllm_takes_the_changed_row_and_the_old_one_without_it(vllm: tuple[str, str, Path], tmp_path: Path) -> None:
     python, code, package = vllm
     table = package / "model_executor/layers/fused_moe/configs" / FILE
@@ -219,7 +219,7 @@ def test_vllm_takes_the_changed_row_and_the_old_one_without_it(vllm: tuple[str, 
     assert digest(table.parent) == before
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_vllm_has_no_table_of_a_shape_until_a_whole_one_is_laid(vllm: tuple[str, str, Path], tmp_path: Path) -> None:
     python, code, _ = vllm
     file = f"E=3,N=96,device_name={DEVICE},dtype=int4_w4a16.json"
@@ -241,7 +241,7 @@ def aiter(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     return site(tmp_path / "bin" / "python", folder), folder / "aiter"
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_aiter_takes_the_changed_gemm_row(aiter: tuple[str, Path], tmp_path: Path) -> None:
     python, package = aiter
     file = f"gemm/{flat_prefix(package, ARCH)}-GEMM-A16W16.json"
@@ -259,7 +259,7 @@ def test_aiter_takes_the_changed_gemm_row(aiter: tuple[str, Path], tmp_path: Pat
     assert (digest(package), shared_places()) == (before, shared)
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_aiter_takes_a_whole_new_table_of_a_shape(aiter: tuple[str, Path], tmp_path: Path) -> None:
     python, package = aiter
     prefix = flat_prefix(package, ARCH)
@@ -271,7 +271,7 @@ def test_aiter_takes_a_whole_new_table_of_a_shape(aiter: tuple[str, Path], tmp_p
     assert ask(spec, Placement(), BEFORE + GEMM, "40", "192", "4096", folder=tmp_path)["found"]["num_warps"] != 2
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_aiter_takes_the_changed_attention_row(aiter: tuple[str, Path], tmp_path: Path) -> None:
     python, package = aiter
     file = f"{ARCH}/triton/attention/unified_attention/DEFAULT.json"
@@ -292,7 +292,7 @@ def test_aiter_takes_the_changed_attention_row(aiter: tuple[str, Path], tmp_path
 FAMILY = "a4w4_blockscale_tuned_gemm"
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_aiter_takes_the_changed_csv_row_and_merges_nothing(aiter: tuple[str, Path], tmp_path: Path) -> None:
     python, package = aiter
     path = package / "configs" / f"{FAMILY}.csv"
@@ -332,7 +332,7 @@ def test_aiter_takes_the_changed_csv_row_and_merges_nothing(aiter: tuple[str, Pa
     assert all(names[tuple(r[c] for c in shape)] == r["kernelName"] for r in rows if r is not one)
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_rows_that_this_aiter_would_not_read_are_refused(aiter: tuple[str, Path]) -> None:
     _, package = aiter
     prefix = flat_prefix(package, ARCH)

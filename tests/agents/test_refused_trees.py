@@ -161,6 +161,7 @@ def test_a_stamp_that_a_power_cut_tore_keeps_nothing_of_the_tree(night: Night) -
     assert not night.tree(spec).exists() and night.tree(spec).parent.is_dir()
 
 
+@pytest.mark.engine_python
 def test_the_real_vllm(tmp_path: Path) -> None:
     """Thousands of links become the one file that a patch changed."""
     python = engine_python()

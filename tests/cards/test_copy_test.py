@@ -29,6 +29,7 @@ MADE_UP: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.engine_python
 def test_this_machine_s_memory_for_real() -> None:
     card = detect()[-1]
     found = copy_test(engine_python(), card, {}, buffer_bytes=64 << 20, repeats=3, work_s=3.0)
@@ -41,6 +42,7 @@ def test_this_machine_s_memory_for_real() -> None:
     assert MeasuredSheet.model_validate_json(found.model_dump_json()) == found  # as the ledger keeps it
 
 
+@pytest.mark.engine_python
 def test_a_card_that_torch_does_not_see_gets_one_line() -> None:
     with pytest.raises(
         CopyTestError, match="could not run on Hygon gfx906 .torch sees no GPU.: run `run_night.py doctor`"

@@ -43,7 +43,7 @@ def ask(arch: str, head_size: int, *more: str, tree: str = "", **env: str) -> tu
 # --- the order of priorities, in the real rocm.py with stand-ins (named in attention_platform.py) ---
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_without_its_variables_the_plugin_touches_nothing() -> None:
     answer, log = ask("gfx950", 128)
     assert answer["order"][0] == "ROCM_ATTN" and "TRITON_ATTN" in answer["order"][1:]
@@ -51,7 +51,7 @@ def test_without_its_variables_the_plugin_touches_nothing() -> None:
     assert "nightgate_attention" not in log
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_named_back_ends_come_first_and_the_log_says_what_that_changed() -> None:
     answer, log = ask("gfx950", 128, **{PRIORITY: "TRITON_ATTN,TURBOQUANT"})
     assert answer["order"][:3] == ["TRITON_ATTN", "TURBOQUANT", "ROCM_ATTN"]
@@ -61,7 +61,7 @@ def test_named_back_ends_come_first_and_the_log_says_what_that_changed() -> None
     assert log.count("layers take") == 1
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_an_order_that_changes_nothing_says_so_and_is_no_evidence() -> None:
     """Heads of 512 are not ROCM_ATTN's: TRITON_ATTN serves them anyway."""
     answer, log = ask("gfx906", 512, **{PRIORITY: "TRITON_ATTN"})
@@ -71,7 +71,7 @@ def test_an_order_that_changes_nothing_says_so_and_is_no_evidence() -> None:
     assert judge_path(change, probe_for(change, KNOBS), ArmSeen("INFO started"), ArmSeen(log)).outcome == "absent"
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 @pytest.mark.parametrize(
     ("more", "env", "words"),
     [
@@ -89,7 +89,7 @@ def test_what_is_not_as_expected_ends_the_start_with_a_line(more: Any, env: dict
     assert "NotAsExpected" in log.splitlines()[-1]
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 @pytest.mark.parametrize("version", ["0.30.0", "0.33.0"])
 def test_other_versions_are_made_the_same(version: str) -> None:
     tree = Path(TREES) / version

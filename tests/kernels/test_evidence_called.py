@@ -239,7 +239,7 @@ def idle(x): return x
 """
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 @pytest.mark.timeout(300)
 def test_what_torch_compiles_is_traced_and_compiled_as_without_the_watcher(tmp_path: Path) -> None:
     """A helper that is inlined, and one that is compiled itself; in one graph, which a foreign call would break."""
@@ -267,7 +267,7 @@ def made():
 """
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 @pytest.mark.timeout(120)
 def test_a_kernel_of_triton_has_its_hash_once_it_is_used(tmp_path: Path) -> None:
     """Its own and as a part of another one. Nothing is launched without a card: a launch asks for the hash first."""

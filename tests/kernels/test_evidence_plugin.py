@@ -224,7 +224,7 @@ print(json.dumps([ask(15), ask(15), ask(4096), m.get_moe_configs(8, 7168, None, 
 """
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("tuned", [True, False])
 def test_the_installed_vllms_own_lookup_of_a_moe_table(tmp_path: Path, tuned: bool) -> None:
@@ -258,7 +258,7 @@ def add_one(x, n, BLOCK: tl.constexpr):
 """
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 def test_every_variant_of_a_triton_kernel_is_told_when_it_is_compiled(tmp_path: Path) -> None:
     """vLLM's own monitor warns once a name: the second variant of a kernel then slows a run that passes as clean."""
     (tmp_path / "added.py").write_text(KERNEL)

@@ -11,7 +11,7 @@ from accuracy_gate.numerics.launch import Kernel, Limits
 from contracts import GateResult
 from tests.kernels.faults import FAULTS, FOLDERS, HONEST, KERNELS, KILLER, ROOT, broken
 
-pytestmark = [pytest.mark.real_engine]
+pytestmark = [pytest.mark.engine_python]
 
 NOT_REACHED = Kernel("add_rms_norm", "broken_kernels:honest")
 
