@@ -99,7 +99,7 @@ def busy(tenancy: Tenancy, own_pids: Collection[int]) -> str | None:
     parts = [", ".join(t.words for t in others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")]
     left = None if own_pids else unaccounted(tenancy)
     if left is not None and left > DRIVERS_OWN_BYTES:
-        parts.append(f"nobody that this user can see holds {size(left)} of it")
+        parts.append(f"somebody whom this user cannot see holds {size(left)} of it")
     return "; ".join(filter(None, parts)) or None
 
 

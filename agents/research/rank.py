@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from agents.command import USAGE, Problem
+from agents.research.card_dtypes import absent_dtype
 from agents.research.dossier import Dossier, scored
 from agents.research.knobs import near
 from agents.research.readers import READERS
@@ -59,9 +60,11 @@ def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research
             dropped.append(f"reader {name} failed and was left out: {type(error).__name__}: {error}")
     kept: list[Hypothesis] = []
     for h in found:
-        # What a person lists by hand is tried again, whatever earlier nights said.
-        refused = () if h.proposer == NIGHT_FILE else dossier.refused_before
-        fault = static_check(h.change, dossier.spec, dossier.knobs, refused, subject=dossier)
+        # What a person lists by hand is tried all the same, whatever the card's sheet and earlier nights say.
+        by_hand = h.proposer == NIGHT_FILE
+        fault = None if by_hand else absent_dtype(h.change, dossier)
+        refused = () if by_hand else dossier.refused_before
+        fault = fault or static_check(h.change, dossier.spec, dossier.knobs, refused, subject=dossier)
         if fault:
             dropped.append(f"{h.change} ({h.proposer}): {fault}")
         else:

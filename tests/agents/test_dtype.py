@@ -10,9 +10,10 @@ import pytest
 from agents.research.audit import audit
 from agents.research.card_dtypes import absent_dtype
 from agents.research.dossier import Dossier
+from agents.research.rank import research
 from agents.research.readers.dtype import look
 from cards.sheet import read_sheet
-from contracts import Change, Lever
+from contracts import Change, Lever, TryItem
 from tests.agents.examples import KNOBS, dossier, spec, workload
 from tests.agents.test_roofline_reader import MODEL
 
@@ -70,6 +71,17 @@ def test_no_reader_may_lead_to_a_dtype_that_the_card_has_not() -> None:
     assert note.endswith("(defaults): it leads to bf16, which configs/cards/gfx906.yaml calls absent")
     has_it = audit(about("gfx942", flags={"dtype": "half"}), ["defaults"])
     assert [f.change for f in has_it.of("opportunity")] == [flag("dtype", "half", None)]
+
+
+def test_a_night_neither_but_what_is_listed_by_hand_is_tried() -> None:
+    held: dict[str, Any] = {"flags": {"dtype": "float16"}}
+    found = research(about(**held), ["defaults", "dtype"])
+    assert found.hypotheses == ()
+    (note,) = [line for line in found.dropped if "dtype" in line]
+    assert note.endswith("(defaults): it leads to bf16, which configs/cards/gfx906.yaml calls absent")
+    asked = TryItem(lever=Lever.ENGINE_FLAG, key="dtype", after=None, why="to see")
+    (tried,) = research(about(**held, try_first=(asked,)), ["defaults", "dtype"]).hypotheses
+    assert tried.change == flag("dtype", "float16", None) and tried.proposer == "night file"
 
 
 def test_nor_to_a_kv_cache_that_it_has_not() -> None:

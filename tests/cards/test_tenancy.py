@@ -78,12 +78,12 @@ def test_a_display_counts_only_when_it_is_large(tmp_path: Path) -> None:
 def test_memory_that_nobody_visible_holds(tmp_path: Path) -> None:
     """A container without /sys/class/kfd/kfd/proc, and other users' processes that may not be looked into."""
     card = mi50(tmp_path, used_bytes=12 * GIB + 320 * MIB)
-    assert busy(tenants(card, tmp_path), ()) == "nobody that this user can see holds 12.3 GiB of it"
+    assert busy(tenants(card, tmp_path), ()) == "somebody whom this user cannot see holds 12.3 GiB of it"
     assert busy(tenants(card, tmp_path), {77}) is None  # our own engine is up: said of nobody
     (tmp_path / "sys/class/kfd/kfd/proc").rmdir()
     tenancy = tenants(card, tmp_path)
     assert tenancy.told == () and unaccounted(tenancy) == 12 * GIB + 320 * MIB
-    assert busy(tenancy, ()) == "nobody that this user can see holds 12.3 GiB of it"
+    assert busy(tenancy, ()) == "somebody whom this user cannot see holds 12.3 GiB of it"
 
 
 def test_in_a_container_our_engine_is_not_taken_for_a_stranger(tmp_path: Path) -> None:
