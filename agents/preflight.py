@@ -5,9 +5,12 @@ Nothing here starts an engine, opens a card or changes a file; the slowest look 
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from accuracy_gate import gsm8k
 from agents import container_fit, engine_fit, machine_fit
 from agents.card_guard import FIX, in_use
 from agents.config import ROOT
@@ -17,7 +20,7 @@ from cards.detect import detect, free_memory
 from cards.driver import read_software
 from cards.installed import installed
 from cards.visible import exported_words
-from contracts import Card, CardRule, Container, Frozen, NightConfig
+from contracts import Card, CardRule, Container, Frozen, NightConfig, SumsRule
 
 GIB = 1 << 30
 LOGS = ROOT / "logs"
@@ -53,6 +56,7 @@ def preflight(config: NightConfig, card: Card, night_dir: Path | None, host: Hos
         *_model_and_memory(config, card),
         *_machine(night_dir or LOGS, config.limits.disk_free_bytes),
         *_tools(config, card),
+        *_questions(config.gate.gsm8k),
         *_budget(config, card),
         *_process(host, card, config),
     ]
@@ -223,6 +227,23 @@ def _tools(config: NightConfig, card: Card) -> Iterator[Problem]:
     headers = installed(config.engine.python).headers
     if found := machine_fit.compiler_problem(card.kind == "cpu", headers, config.engine.env):
         yield Problem(what=found[0], fix=found[1], fatal=False)
+
+
+def _questions(rule: SumsRule | None) -> Iterator[Problem]:
+    """Sums that the night would ask for and not find. A data set is not fetched here, only its library looked for."""
+    if rule is None:
+        return
+    kind = gsm8k.kind_of(rule.questions)
+    if kind == "datasets" and importlib.util.find_spec("datasets") is None:
+        yield Problem(
+            what=f"gate.gsm8k.questions: {rule.questions} needs the library datasets, which nightgate's Python has not",
+            fix=f"{sys.executable} -m pip install datasets (and go online once for the set), or name a JSONL",
+        )
+    if kind == "file":
+        try:
+            gsm8k.read(rule.questions, rule.count)
+        except (OSError, ValueError) as error:
+            yield Problem(what=f"gate.gsm8k.questions cannot be used: {error}", fix="correct the path or the file")
 
 
 def _budget(config: NightConfig, card: Card) -> Iterator[Problem]:

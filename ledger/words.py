@@ -168,7 +168,7 @@ def _why_nothing(view: NightView) -> str:
     if not tried:
         return f"The night {how}. No change was judged."
     changes = f"{tried} change{'' if tried == 1 else 's'}"
-    return f"The night {how}. {changes} tried, none was worth keeping; each says why below."
+    return f"The night {how}. {changes} tried, none was kept; each says why below."
 
 
 def word_of(experiment: Experiment) -> str:

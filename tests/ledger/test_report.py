@@ -100,7 +100,7 @@ def test_without_a_kept_confirmation_there_is_no_confirmed_gain(tmp_path: Path) 
             interrupted_night,
             "1 change was kept on the way, but not confirmed on fresh launches, so no gain",
         ),
-        (fruitless_night, "1 change tried, none was worth keeping"),
+        (fruitless_night, "1 change tried, none was kept"),
         (broken_night, "ended with a problem: the base engine does not start"),
     ],
 )
