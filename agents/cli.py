@@ -89,13 +89,23 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
         console.print(hypotheses_table(found.hypotheses))
         for line in found.dropped:
             console.print(f"dropped: {line}", markup=False)
-        minutes = sum(h.cost_s for h in found.hypotheses) / 60
-        console.print(
-            f"{len(found.hypotheses)} to try, {minutes:.0f} min of card time at these costs: a small model's on 2 CPU "
-            "cores, until a night has measured its own. When nothing is left to try, a night ends before its minutes."
-        )
+        console.print(spent_words(found.hypotheses))
         console.print("Nothing was started. Readers that need a profile add theirs in the night itself.")
     return PROBLEM if any(p.fatal for p in problems) else DONE
+
+
+def spent_words(hypotheses: tuple[Hypothesis, ...]) -> str:
+    """What the list takes, and what a short or empty one means for a long night."""
+    if not hypotheses:
+        return (
+            "Nothing would be tried: a night of this file measures its baseline and ends. Name priors "
+            "(configs/priors/), or write try_first yourself; `audit --night CONFIG --try-first FILE` writes entries."
+        )
+    minutes = sum(h.cost_s for h in hypotheses) / 60
+    return (
+        f"{len(hypotheses)} to try, {minutes:.0f} min of card time at these costs: a small model's on 2 CPU cores, "
+        "until a night has measured its own. When nothing is left to try, a night ends before its minutes."
+    )
 
 
 def hypotheses_table(hypotheses: tuple[Hypothesis, ...]) -> Table:

@@ -73,6 +73,17 @@ def test_what_an_audit_writes_for_a_night_passes_a_dry_run(tmp_path: Path) -> No
     assert load_night(night).try_first[0].key == "max-num-seqs"
 
 
+def test_a_dry_run_says_what_its_list_takes_and_what_an_empty_one_means(tmp_path: Path) -> None:
+    def end_of(**settings: Any) -> str:
+        night, logs = write_night(tmp_path, **settings), str(tmp_path / "logs")
+        return " ".join(run(str(night), "--dry-run", "--logs", logs).stdout.split()[-90:])
+
+    assert "a night ends before its minutes. Nothing was started." in end_of()
+    assert "Nothing would be tried: a night of this file measures its baseline and ends." in end_of(
+        readers=["roofline"], try_first=[]
+    )
+
+
 def test_resume_without_a_night_says_how_to_start_one(tmp_path: Path) -> None:
     done = run(str(write_night(tmp_path)), "--resume", "--logs", str(tmp_path / "logs"))
     assert done.returncode == 2 and "leave out --resume" in done.stderr
