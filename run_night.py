@@ -11,8 +11,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer.exceptions import TyperException
+try:
+    import typer
+    from typer.exceptions import TyperException
+except ModuleNotFoundError as missing:
+    print(f"nightgate: {sys.executable} has no {missing.name}: `make setup`, then .venv/bin/python", file=sys.stderr)
+    sys.exit(2)
 
 CHECKOUT = Path(__file__).resolve().parent
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)

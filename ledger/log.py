@@ -178,7 +178,9 @@ def _load(folder: Path) -> tuple[list[tuple[Event, int]], bytes]:
     head, path = read_head(folder), folder / LEDGER
     written: list[tuple[Event, int]] = []
     end, prev = 0, GENESIS
-    advice = "`python run_night.py verify NIGHT` says more; restore the file from a copy, or start a new night"
+    advice = (
+        "`.venv/bin/python run_night.py verify NIGHT` says more; restore the file from a copy, or start a new night"
+    )
     with path.open("rb") as file:
         for number, raw in enumerate(raw_lines(file), start=1):
             try:

@@ -89,6 +89,6 @@ def _replace(path: Path, text: str) -> Path:
     except OSError as error:
         raise LedgerError(
             f"cannot write {path} ({error.strerror}): free some space or fix its rights, then "
-            "`python run_night.py report NIGHT` writes it again from the ledger"
+            "`.venv/bin/python run_night.py report NIGHT` writes it again from the ledger"
         ) from None
     return path

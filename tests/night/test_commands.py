@@ -49,6 +49,15 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], says: str
     assert says in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_the_machine_s_own_python_is_told_which_one_to_take() -> None:
+    command = [sys.executable, "-S", str(CHECKOUT / "run_night.py"), "doctor"]  # -S: without installed packages
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"nightgate: {sys.executable} has no typer: `make setup`, then .venv/bin/python"
+    ]
+
+
 def test_a_misspelt_reader_costs_no_baseline(tmp_path: Path) -> None:
     done = run(str(write_night(tmp_path, readers=["batch_limit"])), "--logs", str(tmp_path / "logs"))
     assert done.returncode == 2 and "did you mean batch_limits?" in done.stderr
