@@ -88,7 +88,7 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
             console.print(f"{'PROBLEM' if problem.fatal else 'warning'}: {problem.what}: {problem.fix}", markup=False)
         console.print(hypotheses_table(found.hypotheses))
         for line in found.dropped:
-            console.print(f"dropped: {line}", markup=False)
+            console.print(f"note: {line}", markup=False)
         console.print(spent_words(found.hypotheses))
         console.print("Nothing was started. Readers that need a profile add theirs in the night itself.")
     return PROBLEM if any(p.fatal for p in problems) else DONE

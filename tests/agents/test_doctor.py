@@ -81,7 +81,8 @@ def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
         "`make setup` brings one for the CPU only",
         "warning: Triton 3.5.0: upstream Triton 3.5 to 3.7.1 refuses this arch (unsupported target: 'gfx906') "
         "[measured here]",
-        "  fix: take Triton 3.8 or 3.9, or a fork's build (triton-gfx906 3.5.1+gfx906 or 3.6.0+gfx906)",
+        "  fix: take Triton 3.8 or 3.9, or a fork's build (triton-gfx906 3.5.1+gfx906 or 3.6.0+gfx906), on a Hygon "
+        "card DTK's own",
         "not fit for a night: mend the 2 marked PROBLEM (docs/cards.md says what to install for it)",
     ]
 
