@@ -89,22 +89,25 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
         console.print(hypotheses_table(found.hypotheses))
         for line in found.dropped:
             console.print(f"note: {line}", markup=False)
-        console.print(spent_words(found.hypotheses))
+        console.print(spent_words(found.hypotheses, config.judge.smallest_gain))
         console.print("Nothing was started. Readers that need a profile add theirs in the night itself.")
     return PROBLEM if any(p.fatal for p in problems) else DONE
 
 
-def spent_words(hypotheses: tuple[Hypothesis, ...]) -> str:
-    """What the list takes, and what a short or empty one means for a long night."""
+def spent_words(hypotheses: tuple[Hypothesis, ...], smallest: float) -> str:
+    """What the list takes, and what a short, small or empty one means for a long night. `smallest`: the gain from
+    which on a change is kept, 0.02 is 2 %."""
     if not hypotheses:
         return (
             "Nothing would be tried: a night of this file measures its baseline and ends. Name priors "
             "(configs/priors/), or write try_first yourself; `audit --night CONFIG --try-first FILE` writes entries."
         )
     minutes = sum(h.cost_s for h in hypotheses) / 60
+    small = sum(h.predicted_gain < 1 + smallest for h in hypotheses)
+    less = f" ({small} with a predicted gain under judge.smallest_gain, {smallest:.0%})" if small else ""
     return (
-        f"{len(hypotheses)} to try, {minutes:.0f} min of card time at these costs: a small model's on 2 CPU cores, "
-        "until a night has measured its own. When nothing is left to try, a night ends before its minutes."
+        f"{len(hypotheses)} to try{less}, {minutes:.0f} min of card time at these costs: a small model's on 2 CPU "
+        "cores, until a night has measured its own. When nothing is left to try, a night ends before its minutes."
     )
 
 

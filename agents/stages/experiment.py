@@ -56,7 +56,7 @@ def pick(night: Night, progress: Progress) -> Progress:
         )
         return progress.but(queue=rest, trial=trial, started=progress.started + 1, goto="static_check")
     if not progress.queue:
-        return progress.but(outcome="done", reason="every hypothesis was tried", goto="confirm")
+        return progress.but(outcome="done", reason="nothing was left to try", goto="confirm")
     if progress.tries >= rule.max_tries:
         reason = f"{rule.max_tries} tries were made (judge.max_tries)"
         return progress.but(outcome="done", reason=reason, goto="confirm")

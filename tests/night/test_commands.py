@@ -88,6 +88,10 @@ def test_a_dry_run_says_what_its_list_takes_and_what_an_empty_one_means(tmp_path
         return " ".join(run(str(night), "--dry-run", "--logs", logs).stdout.split()[-90:])
 
     assert "a night ends before its minutes. Nothing was started." in end_of()
+    slight = {"lever": "engine_flag", "key": "max-num-seqs", "after": 3, "why": "to see", "predicted_gain": 1.001}
+    assert "1 to try (1 with a predicted gain under judge.smallest_gain, " in end_of(
+        readers=["roofline"], try_first=[slight]
+    )
     assert "Nothing would be tried: a night of this file measures its baseline and ends." in end_of(
         readers=["roofline"], try_first=[]
     )
