@@ -16,6 +16,7 @@ from ledger.view import NightView
 # The same numbers as judge/void.py's and cards/window.py's, which this room may not import; a test holds them together.
 LEAST_LOADED = 4  # looks at a loaded card before their median clock says something
 OTHERS_GROWTH_BYTES = 1 << 30  # memory that none of our engines holds, risen in a window: somebody came
+MOST = 1e18  # of any fact; bytes of a card are below 1e15
 HALF_BUSY = 50.0  # percent; a card that is less busy waits for something most of the time
 
 
@@ -88,8 +89,14 @@ def loaded_clock(m: Measurement) -> float | None:
 
 def fact(m: Measurement, key: str) -> float | None:
     """A number among the conditions; None where it was not told."""
-    value = m.conditions.get(key)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return number_of(m.conditions.get(key))
+
+
+def number_of(value: object) -> float | None:
+    """None for what is no number, and for one that no card can have told: sums of those end in infinity."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) < MOST else None  # NaN is not below it
 
 
 def words_of(m: Measurement, key: str) -> tuple[str, ...]:
@@ -138,9 +145,9 @@ def _throttling(looked: Sequence[Measurement]) -> dict[str, int | None | dict[st
     largest: dict[str, float] = {}
     for m in told:
         reasons = m.conditions.get("card_throttle_reasons")
-        for word, share in reasons.items() if isinstance(reasons, dict) else ():
-            if isinstance(share, (int, float)):
-                largest[word] = max(float(share), largest.get(word, 0.0))
+        for word, told_share in reasons.items() if isinstance(reasons, dict) else ():
+            if (share := number_of(told_share)) is not None:
+                largest[word] = max(share, largest.get(word, 0.0))
     return {
         "throttling_told": len(told),
         "throttled_windows": sum((fact(m, "card_throttled_share") or 0) > 0 for m in told) if told else None,

@@ -217,3 +217,23 @@ def test_numbers_that_two_rooms_share_are_the_same() -> None:
     assert seen_module.LEAST_LOADED == void.LEAST_LOADED
     assert seen_module.OTHERS_GROWTH_BYTES == void.OTHERS_GROWTH_BYTES
     assert seen_module.HALF_BUSY == window.LOADED_PERCENT
+
+
+ODD = (float("inf"), float("nan"), 1e308, 10**400, True, "12", [1], {"a": 1}, None)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:9])
+def test_a_fact_that_no_card_can_have_was_not_told(odd: object) -> None:
+    """1e999 in a ledger's line is JSON, and reads as infinity."""
+    good = run("A", *[look()] * 6)
+    told = {k: odd for k, v in good.conditions.items() if isinstance(v, float | int) and k != "card_samples"}
+    bad = good.model_copy(update={"arm": "B", "conditions": {**good.conditions, **told}})
+    throttled = {"card_throttled_share": 0.5, "card_throttle_reasons": {"heat": odd, "power": 0.25}}
+    hot = good.model_copy(update={"conditions": {**good.conditions, **throttled}})
+    night = a_night(good, bad, hot)
+    seen = card_seen(night)
+    assert seen.power_max_w == 190 and seen.hottest_c == 71 and seen.loaded_clock_lowest_mhz == 1700
+    assert seen.throttle_reasons == {"power": 0.25}
+    text = " ".join(f"{label} {words}" for label, words in night_words(night, seen))
+    assert "1,700" in text and "inf" not in text and "nan" not in text
+    assert experiment_words([good, bad], RULE) is None
