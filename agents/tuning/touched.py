@@ -36,7 +36,10 @@ class _Text:
     functions: dict[str, tuple[Function, str]] = field(
         default_factory=dict
     )  # name -> it, and its text without inner ones
-    level: Counter[tuple[str, str, bool]] = field(default_factory=Counter)  # (class, statement, is an import)
+    # (class, statement, may go without effect: an import, a function's place). A statement inside another one is told
+    # with where it stands there: the same line under `else` is another one.
+    level: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    order: list[tuple[str, str, bool]] = field(default_factory=list)  # of them, those whose order counts
     binds: dict[str, frozenset[str]] = field(default_factory=dict)  # statement -> names, where it only binds names
     classes: set[str] = field(default_factory=set)
 
@@ -54,7 +57,8 @@ def touched(before: bytes | None, after: bytes) -> Touched:
                       if name not in old.functions or old.functions[name][1] != text)  # fmt: skip
     if functions:
         return Touched(functions=functions, module=before is not None and _acts(old, new, _names(before)))
-    return Touched(functions=(), module=old.level != new.level or set(old.functions) != set(new.functions))
+    same = old.level == new.level and old.order == new.order and set(old.functions) == set(new.functions)
+    return Touched(functions=(), module=not same)
 
 
 def _acts(old: _Text, new: _Text, known: set[str]) -> bool:
@@ -63,7 +67,8 @@ def _acts(old: _Text, new: _Text, known: set[str]) -> bool:
     come = [(holder, statement) for holder, statement, _ in new.level - old.level
             if not (holder and holder not in old.classes)
             and (statement not in new.binds or new.binds[statement] & known)]  # fmt: skip
-    return bool(gone or come)
+    here, there = ([entry for entry in text.order if entry in old.level and entry in new.level] for text in (old, new))
+    return bool(gone or come or here != there)
 
 
 def _names(source: bytes) -> set[str]:
@@ -84,35 +89,49 @@ def _read(source: bytes) -> _Text:
         text = _Text()
         _level(ast.parse(source).body, "", text)
         return text
-    except RecursionError:
+    except (RecursionError, MemoryError):  # the second one is the parser's own word for it
         raise ValueError("nested too deeply") from None
 
 
-def _level(body: Iterable[ast.stmt], scope: str, text: _Text) -> None:
-    """Statements outside of functions. `scope` is the class, "" for the module."""
+def _level(body: Iterable[ast.stmt], scope: str, text: _Text, where: str = "") -> None:
+    """Statements outside of functions. `scope` is the class, "" for the module; `where` stands for what is around them
+    (if, try, ...) and for the branch, "" for none."""
+
+    def told(written: str, idle: bool = False) -> None:
+        text.level[scope, written, idle] += 1
+        if not idle:
+            text.order.append((scope, written, idle))
+
     prefix = f"{scope}." if scope else ""
     for statement in body:
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 _function(statement, prefix, text)
+                if where:
+                    written = f"{where}def {statement.name}"
+                    told(written, idle=True)
+                    text.binds[written] = frozenset({statement.name})
             case ast.ClassDef():
                 name = prefix + statement.name
                 text.classes.add(name)
                 head = [*statement.bases, *statement.keywords, *statement.decorator_list]
-                text.level[name, "class " + ", ".join(map(ast.dump, head)), False] += 1
-                _level(statement.body, name, text)
+                text.level[name, f"{where}class " + ", ".join(map(ast.dump, head)), False] += 1
+                _level(statement.body, name, text, where)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 origin = f"{statement.level} {statement.module} " if isinstance(statement, ast.ImportFrom) else ""
                 for alias in aliases:
-                    written = f"import {origin}{alias.name} as {alias.asname}"
-                    text.level[scope, written, True] += 1
+                    written = f"{where}import {origin}{alias.name} as {alias.asname}"
+                    told(written, idle=True)
                     text.binds[written] = frozenset({alias.asname or alias.name.partition(".")[0]})
             case _ if inner := list(_blocks(statement)):  # if, try, with, for: its head, then what it holds
-                text.level[scope, _head(statement), False] += 1
-                _level(inner, scope, text)
+                opening = where + _head(statement)
+                told(opening)
+                for branch, block in inner:
+                    told(opening + branch)
+                    _level(block, scope, text, f"{hash((opening, branch)):x} ")  # short, however deep it is
             case _:
-                written = ast.dump(statement)
-                text.level[scope, written, False] += 1
+                written = where + ast.dump(statement)
+                told(written)
                 targets = _targets(statement)
                 if targets and all(isinstance(target, ast.Name) for target in targets):
                     text.binds[written] = frozenset(target.id for target in targets if isinstance(target, ast.Name))
@@ -124,20 +143,22 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
     return [statement.target] if isinstance(statement, ast.AnnAssign) else []
 
 
-def _blocks(statement: ast.AST) -> Iterator[ast.stmt]:
+def _blocks(statement: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
+    """The branches: what each is called, an except's or a case's own words with it, and its statements."""
     for name in ("body", "handlers", "cases", "orelse", "finalbody"):
         for inner in getattr(statement, name, None) or ():
-            if isinstance(inner, ast.stmt):
-                yield inner
-            else:  # an except or a case
-                yield from _blocks(inner)
+            if not isinstance(inner, ast.stmt):  # an except or a case
+                yield f" {name} {_head(inner)}", inner.body
+            elif inner is getattr(statement, name)[0]:
+                yield f" {name}", getattr(statement, name)
 
 
-def _head(statement: ast.stmt) -> str:
+def _head(statement: ast.AST) -> str:
     blocks = ("body", "handlers", "cases", "orelse", "finalbody")
     kept = [value for name, value in ast.iter_fields(statement) if name not in blocks]
-    nodes = [node for value in kept for node in (value if isinstance(value, list) else [value])]
-    return type(statement).__name__ + " ".join(ast.dump(node) for node in nodes if isinstance(node, ast.AST))
+    nodes: list[object] = [node for value in kept for node in (value if isinstance(value, list) else [value])]
+    words = [ast.dump(node) if isinstance(node, ast.AST) else str(node) for node in nodes if node is not None]
+    return f"{type(statement).__name__} {' '.join(words)}"
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, prefix: str, text: _Text) -> None:

@@ -170,3 +170,65 @@ def test_a_text_that_this_python_can_not_read_and_one_with_hundreds_of_functions
     full, unread = to_watch(tmp_path, [("toy/a", {}, files)], files)
     assert (unread["file"], unread["functions"], unread["more"]) == ("odd.py", [], 1)
     assert isinstance(full["functions"], list) and len(full["functions"]) == MOST_FUNCTIONS and full["more"] == 5
+
+
+BRANCHES = """
+try:
+    import fast
+except ImportError:
+    fast = None
+
+match system():
+    case "rocm" if fast:
+        WAVES = 64
+    case _:
+        WAVES = 32
+
+if fast:
+    LIMIT = 8
+    LIMIT = 4
+
+    def run():
+        return fast
+
+else:
+
+    def other():
+        return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("except ImportError", "except Exception"),
+        ("ImportError:", "ImportError as WAVES:"),
+        ('case "rocm" if fast', 'case "rocm"'),
+        ('case "rocm" if', 'case "cuda" if'),
+        ("    LIMIT = 8\n    LIMIT = 4\n", "    LIMIT = 4\n    LIMIT = 8\n"),
+        ("    fast = None\n", "    pass\nelse:\n    fast = None\n"),
+        ("    LIMIT = 4\n\n    def run():\n        return fast\n\nelse:\n",
+         "    LIMIT = 4\n\nelse:\n\n    def run():\n        return fast\n"),
+    ],
+)  # fmt: skip
+def test_an_other_branch_or_order_is_a_change_of_what_the_import_runs(old: str, new: str) -> None:
+    """No function's text changes, and no statement's: where they stand does."""
+    assert BRANCHES.count(old) == 1
+    after = BRANCHES.replace(old, new)
+    assert touched(BRANCHES.encode(), after.encode()) == MODULE
+    with_function = after.replace("return 1", "return 2").encode()
+    assert touched(BRANCHES.encode(), with_function) == Touched(functions=("other",), module=True)
+
+
+def test_a_function_that_only_moved_within_its_branch_is_no_change() -> None:
+    moved = BRANCHES.replace("    LIMIT = 8\n    LIMIT = 4\n\n    def run():\n        return fast\n",
+                             "    def run():\n        return fast\n\n    LIMIT = 8\n    LIMIT = 4\n")  # fmt: skip
+    assert moved != BRANCHES
+    assert touched(BRANCHES.encode(), moved.encode()) == Touched(functions=(), module=False)
+
+
+def test_what_is_nested_beyond_the_parser_is_text_that_cannot_be_read() -> None:
+    """Python's parser calls some of it a MemoryError."""
+    for deep in (f"A = {'-' * 20000}1\n", f"A = 1{' + 1' * 20000}\n"):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            touched(b"A = 1\n", deep.encode())
