@@ -21,6 +21,10 @@ from contracts import Change, Evidence, Frozen, Hypothesis, TryItem
 
 NIGHT_FILE = "night file"
 _RISKS = ("low", "medium", "high")
+# A line of the ledger holds all of them, at most 16 MB (ledger/line.py). The largest table of AITER e4048607 and vLLM
+# 0.33.0 that a row change could lay whole is below 100 KB; a patch that a person lists counts as it is.
+MOST_CHARS, MOST_CHARS_TOGETHER = 512 << 10, 6 << 20
+MOST_DROPPED = 1000  # characters of a line that says why one was left out
 
 
 class Research(Frozen):
@@ -57,19 +61,53 @@ def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research
             found += READERS[name].hypotheses(dossier)
             dropped += READERS[name].dropped(dossier)
         except Exception as error:  # a reader is a guest: its fault must not end the night
-            dropped.append(f"reader {name} failed and was left out: {type(error).__name__}: {error}")
+            what = " ".join(str(error).split())[:300]
+            dropped.append(f"reader {name} failed and was left out: {type(error).__name__}: {what}")
     kept: list[Hypothesis] = []
     for h in found:
         # What a person lists by hand is tried all the same, whatever the card's sheet and earlier nights say.
         by_hand = h.proposer == NIGHT_FILE
-        fault = None if by_hand else absent_dtype(h.change, dossier)
+        fault = unwritable(h) or (None if by_hand else absent_dtype(h.change, dossier))
         refused = () if by_hand else dossier.refused_before
         fault = fault or static_check(h.change, dossier.spec, dossier.knobs, refused, subject=dossier)
         if fault:
-            dropped.append(f"{h.change} ({h.proposer}): {fault}")
+            dropped.append(f"{h.change} ({h.proposer}): {fault}"[:MOST_DROPPED])
         else:
             kept.append(scored(h))
-    return Research(hypotheses=order(merge(kept)), dropped=tuple(dict.fromkeys(dropped)))
+    best, more = _that_fit(order(merge(kept)))
+    return Research(hypotheses=best, dropped=tuple(dict.fromkeys([*dropped, *more])))
+
+
+def unwritable(h: Hypothesis) -> str | None:
+    """Why no line of the ledger can hold it, or None: a damaged table may hold NaN, which JSON has not, or megabytes. A
+    line that cannot be written ends the night."""
+    try:
+        size = _size(h)
+    except ValueError:
+        return "it holds a number that is none (NaN or infinity): repair the table that it is from"
+    if size > MOST_CHARS and h.proposer != NIGHT_FILE:
+        return f"it takes {size:,} characters, more than the {MOST_CHARS:,} that are tried"
+    return None
+
+
+def _size(h: Hypothesis) -> int:
+    """Characters as JSON. Raises ValueError for NaN and infinities."""
+    return len(json.dumps(h.model_dump(mode="json"), allow_nan=False))
+
+
+def _that_fit(ranked: tuple[Hypothesis, ...]) -> tuple[tuple[Hypothesis, ...], list[str]]:
+    """The best of them, as many as one line holds, and a line for each of the others."""
+    best: list[Hypothesis] = []
+    more: list[str] = []
+    room = MOST_CHARS_TOGETHER
+    for h in ranked:
+        size = _size(h)
+        if size <= room:
+            best.append(h)
+            room -= size
+        else:
+            more.append(f"{h.change} ({h.proposer}): better ones fill the ledger's line"[:MOST_DROPPED])
+    return tuple(best), more
 
 
 def from_night_file(item: TryItem, dossier: Dossier) -> Hypothesis:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding
@@ -149,3 +153,31 @@ def test_experts_without_a_row_get_the_kernels_of_the_nearest_step(tmp_path: Pat
     )
     assert found[0].after == {"block_m": 32, "kernelName1": "stage1_Silu"}
     assert static_check(found[0], here.spec, here.knobs) is None
+
+
+@pytest.mark.parametrize("cell", ["9" * 400, "9" * 5000, "-3", "nan", "1e9", ""])
+def test_a_size_that_is_none_costs_its_own_row_only(tmp_path: Path, cell: str) -> None:
+    aiter = tmp_path / "aiter"
+    write(aiter / "jit/core.py", CORE)
+    (tmp_path / "vllm/model_executor").mkdir(parents=True)
+    kind = "torch.bfloat16,torch.bfloat16,torch.bfloat16,QuantType.No,1,0"
+    rows = [f"256,{token},1024,768,8,2,ActivationType.Silu,{kind},32,9.5,k" for token in (cell, "512")]
+    write(aiter / "configs/tuned_fmoe.csv", f"{FMOE},block_m,us,kernelName1\n" + "\n".join(rows) + "\n")
+    write(aiter / "configs/untuned_fmoe.csv", FMOE.removeprefix("cu_num,") + "\n")
+    [found] = of(moe_tables.look(subject(aiter, with_experts())), "experts in prefill")
+    assert "token=1024" in found.key and found.after == {"block_m": 32, "kernelName1": "k"}
+
+
+def test_a_nan_deep_in_a_table_is_no_hypothesis(tmp_path: Path) -> None:
+    """json.loads takes NaN; the ledger, which is JSON, does not."""
+    aiter = gemm_tree(tmp_path)
+    write(aiter / "ops/triton/utils/gemm_config_utils.py", BOUNDS)
+    bad = {**TILE, "x": {"y": [math.nan]}}
+    write(aiter / FP4 / "GEMM-AFP4WFP4-N=1024-K=1024.json", {"M_LEQ_512": bad, "any": {**bad, "num_warps": 1}})
+    write(aiter / FP4 / "DEFAULT.json", {"M_LEQ_16": TILE, "M_LEQ_32": warps(TILE, 1), "any": TILE})
+    here = subject(aiter, dense(quantization_config=MXFP4))
+    said = research(here, ["gemm_tables"])
+    assert any("NaN" in line for line in said.dropped)
+    assert said.hypotheses
+    for h in said.hypotheses:
+        json.dumps(h.model_dump(mode="json"), allow_nan=False)

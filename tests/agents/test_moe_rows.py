@@ -210,3 +210,16 @@ def test_an_image_gets_the_advice_and_no_change(tmp_path: Path) -> None:
 def test_a_table_of_other_arithmetic_is_not_lent(tmp_path: Path, model: ModelShape) -> None:
     write(tree(tmp_path) / MINE.replace("MI355X", "MI300X"), {"64": TILE | {"GROUP_SIZE_M": 1}})
     assert tried(moe_tables.look(subject(tmp_path, model))) == []
+
+
+def test_a_damaged_row_costs_itself_and_not_what_the_reader_finds_beside_it(tmp_path: Path) -> None:
+    """A size of 400 digits is more than a float holds; a word of a million letters is no evidence."""
+    folder, far, tuned = tree(tmp_path), "9" * 400, {**MOE_TILE, "num_warps": 8}
+    write(folder / MINE.replace("MI355X", "MI350X"), {"1024": tuned})
+    write(folder / MINE, {"8": {**MOE_TILE, "odd": "y" * 1_000_000}, far: MOE_TILE})
+    found = [f for f in moe_tables.look(subject(tmp_path)) if f.change]
+    assert rows(tried(found))[0] == tuned
+    assert all(len(e.detail) < 1000 for f in found for e in f.evidence)
+    write(folder / MINE, {far: MOE_TILE})
+    both = [c for c in tried(moe_tables.look(subject(tmp_path))) if c.after == tuned]
+    assert [c.key for c in both] == [f"{MINE}#64", f"{MINE}#1024"]

@@ -10,6 +10,8 @@ import pytest
 from agents.research.rank import UnknownReader, merge, order, research
 from agents.research.readers import READERS, Reader
 from contracts import Change, Evidence, Hypothesis, Lever, TryItem
+from ledger.line import GENESIS, MAX_LINE, encode
+from ledger.schema import Researched
 from tests.agents.examples import dossier, spec
 
 BUSY = {"running_mean": 4.0, "waiting_mean": 12.0, "waiting_peak": 12}
@@ -129,3 +131,33 @@ def test_ties_are_ordered_and_said() -> None:
 def test_a_loss_is_ranked_last_not_lost() -> None:
     found = order([hypothesis("a", 1, -0.01), hypothesis("b", 1, 0.0), hypothesis("c", 1, 0.01)])
     assert [h.change.key for h in found] == ["c", "b", "a"]
+
+
+def test_what_no_line_of_the_ledger_can_hold_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader took NaN, a table of megabytes and many large ones from damaged files; a line that cannot be written
+    would end the night."""
+    tile = {"x": {"y": [math.nan]}}
+    several = [hypothesis("max-num-seqs", 17 + n, score=(20 - n) / 1000, why="z" * 500_000) for n in range(20)]
+    found = [
+        hypothesis("max-num-batched-tokens", tile, score=1.0),
+        hypothesis("max-model-len", 4096, score=0.9, why="x" * (1 << 20)),
+        *several,
+    ]
+    monkeypatch.setitem(READERS, "bad", Reader("bad", lambda _: found, lambda _: [], lambda _: []))
+    monkeypatch.setattr("agents.research.rank.static_check", lambda *_, **__: None)
+    said = research(dossier(spec=SLOW), ["bad"])
+    assert [h.change.after for h in said.hypotheses] == [17 + n for n in range(12)]  # the best; 12 of them fit
+    assert "max-num-batched-tokens" in said.dropped[0] and "NaN" in said.dropped[0]
+    assert "max-model-len" in said.dropped[1] and "more than the 524,288 that are tried" in said.dropped[1]
+    assert len(said.dropped) == 2 + 8 and all("fill the ledger's line" in line for line in said.dropped[2:])
+    _, line = encode(1, "2026-11-30T21:00:00.000+00:00", "researched", Researched(**said.model_dump()), GENESIS)
+    assert len(line) < MAX_LINE
+
+
+def test_a_readers_own_fault_is_told_in_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> list[Hypothesis]:
+        raise ValueError("a\nb" * 10_000)
+
+    monkeypatch.setitem(READERS, "bad", Reader("bad", fails, lambda _: [], lambda _: []))
+    [line] = research(dossier(spec=SLOW), ["bad"]).dropped
+    assert line.startswith("reader bad failed and was left out: ValueError: a ba b") and len(line) < 400

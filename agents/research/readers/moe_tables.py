@@ -54,6 +54,7 @@ FAR = 2.0  # a key this many times the step's tokens, or fewer, was tuned for ot
 JUDGED_SHARE: dict[Phase, float] = {"prefill": 0.15, "decode": 0.25, "all": 0.4}
 # Card time of benchmark_moe.py for one batch size, judged: it compiles some thousand tiles after pruning.
 TUNER_S = 1200.0
+MOST_WORDS = 400  # characters of a tile in a finding: a damaged table holds anything
 PHASES: tuple[Phase, ...] = ("decode", "prefill")
 
 
@@ -244,7 +245,8 @@ def _keys(
 
 
 def _tile(row: JsonValue) -> str:
-    return ", ".join(f"{name} {value}" for name, value in row.items()) if isinstance(row, dict) else ""
+    words = ", ".join(f"{name} {value}" for name, value in row.items()) if isinstance(row, dict) else ""
+    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]} ..."
 
 
 def _missing(

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from agents.research.row_change import MOST, Candidate
-from agents.research.tables.gemm_csv import Known, Plain
+from agents.research.tables.gemm_csv import Known, Plain, is_size
 from agents.tuning.csv_family import Merged, merged
 from agents.tuning.levers.aiter_csv import MEASURED, changed, normalise
 from agents.tuning.placed import PlacementError
@@ -52,7 +52,7 @@ def csv_rows(
     table, (column, wanted) = families.get(name), size
     if table is None or column not in table.columns:
         return []
-    kin = [row for row in _of_shape(table, shape) if row[column].strip().isdecimal()]
+    kin = [row for row in _of_shape(table, shape) if is_size(row[column].strip())]
     for cell, value in prefer.items():
         kin = [row for row in kin if row.get(cell, value) == value] or kin
     kin = [row for row in kin if row.get("libtype") not in OF_ONE_SIZE and _apart(row[column], wanted) <= FARTHEST]

@@ -23,6 +23,7 @@ ERROR_MOST = 0.05  # --errRatio of AITER's tuners: what they write has at most t
 GFX_OF_UNITS = {"256": "gfx950", "80": "gfx942", "304": "gfx942"}
 FILLED = {"xbf16": "0", "run_1stage": "0", "ksplit": "0"}  # every other absent column becomes 0 as well
 MOE_SHAPE = ("token", "model_dim", "inter_dim", "expert", "topk", "q_dtype_w")
+MOST_DIGITS = 15  # of a size
 MOST_NAMED = 8  # rows that a finding names
 
 
@@ -175,9 +176,14 @@ class _Seen:
                     self.bad.append((Place(source, line), why))
 
 
+def is_size(cell: str) -> bool:
+    """Digits that int() and a float take: a damaged cell may hold thousands of them."""
+    return cell.isascii() and cell.isdecimal() and len(cell) <= MOST_DIGITS
+
+
 def sizes(family: Family, n: int, k: int) -> list[int]:
     """The m's that have a row of weights [n, k]."""
-    return sorted(int(m) for m, *rest in family.rows if rest == [str(n), str(k)] and m.isdecimal())
+    return sorted(int(m) for m, *rest in family.rows if rest == [str(n), str(k)] and is_size(m))
 
 
 def find(family: Family, m: int, n: int, k: int) -> Place | None:

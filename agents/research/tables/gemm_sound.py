@@ -111,14 +111,14 @@ def entries_that_cannot_run(dossier: Dossier, tables: GemmTables, routes: list[R
     big: list[tuple[str, LdsNeed]] = []
     odd: list[tuple[str, str]] = []
     for table in tables.files.values():
-        bits = operand_bits(table.family)
+        if "/gluon/" in table.source:
+            continue  # Gluon kernels allot their buffers themselves
+        bits, modern = operand_bits(table.family), table.modern  # looks at every key: asked once, not for each
         for key, entry in table.entries.items():
-            if "/gluon/" in table.source:
-                continue  # Gluon kernels allot their buffers themselves
-            need = lds_need(entry, bits) if bits and table.modern else None
+            need = lds_need(entry, bits) if bits and modern else None
             if need and need.bytes > limit:
                 big.append((f"{table.source}#{key}", need))
-            if table.modern and (sizes := not_powers_of_two(entry)):
+            if modern and (sizes := not_powers_of_two(entry)):
                 odd.append((f"{table.source}#{key}", ", ".join(sizes)))
     found = []
     if big:

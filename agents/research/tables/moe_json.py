@@ -31,6 +31,7 @@ DTYPE_WORDS: dict[Scheme, str] = {
 }
 # Bits of an element of the activations and of the weights as they lie in LDS, by the same word.
 BITS = {"": (16, 16), "fp8_w8a8": (8, 8), "int4_w4a16": (16, 4), "int8_w8a16": (16, 8)}
+FARTHEST = 1 << 62  # tokens; a damaged table may name more than a float holds
 MFMA_ONLY = ("matrix_instr_nonkdim", "kpack")  # what they say means something to matrix cores only
 
 
@@ -148,7 +149,7 @@ def nearest(sizes: Mapping[int, Any], m: int) -> int:
 
 def distance(size: int, m: int) -> float:
     """How far the key is from the step, as a ratio of at least 1."""
-    return max(size, m) / max(1, min(size, m))
+    return min(max(size, m), FARTHEST) / max(1, min(size, m))
 
 
 def shown_table(path: Path, vllm: Path) -> str:

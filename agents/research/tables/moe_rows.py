@@ -145,7 +145,7 @@ def rows_for(
             source = f"{folder}/{one.named.file}#{size}"
             words = f"the row of {size} tokens in {one.words}"
             rows.append((one.table[size], words, source, 1.0 if one.same_arch else OTHER_ARCH))
-    by_ratio = min(table, key=lambda size: abs(math.log(max(size, 1) / m)))
+    by_ratio = min(table, key=lambda size: abs(math.log(max(size, 1)) - math.log(m)))
     words = f"the row of {by_ratio} tokens, the nearest one as a ratio"
     rows.append((for_card(dossier, table[by_ratio]), words, f"{asked.file}#{by_ratio}", NEIGHBOUR))
     ruled = default_tile(dossier, vllm, asked, m)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,7 @@ def read_json(path: Path) -> JsonTable | str:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         held = dict(pairs)
         if len(held) < len(pairs):
-            names = [name for name, _ in pairs]
-            doubles.extend(sorted({name for name in names if names.count(name) > 1}))
+            doubles.extend(sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1))
         return held
 
     try:
