@@ -34,22 +34,30 @@ def thin_refused(night_folder: Path, kept: Collection[str]) -> tuple[str, ...]:
     """Thins the trees of every configuration under `night_folder` that is not in `kept` (EngineSpec ids), profiled
     ones and what a kill left half made among them. Engines that run from them must be down. Returns the ids that had a
     tree, sorted; safe to run twice, and after a kill anywhere. vLLM 0.32's tree took
-    0.5, 1.0 and 12.5 s, on a disk that others used (2 x86 cores, 2026-11-30). Raises OSError where the disk is at
-    fault."""
+    0.5, 1.0 and 12.5 s, on a disk that others used (2 x86 cores, 2026-11-30). Raises OSError, the first one, where the
+    disk is at fault or a tree is not as it was built; the other trees are thinned all the same."""
     done: list[str] = []
+    faults: list[OSError] = []
     with _opened(night_folder, ("artifacts", "overlays")) as overlays:
         if overlays is not None:
             ids = [name for name in sorted(os.listdir(overlays)) if _SPEC_ID.fullmatch(name) and name not in kept]
-            done = [spec_id for spec_id in ids if _thin_all(overlays, spec_id)]
+            done = [spec_id for spec_id in ids if _thin_all(overlays, spec_id, faults)]
+    if faults:
+        raise faults[0]
     return tuple(done)
 
 
-def _thin_all(overlays: int, spec_id: str) -> bool:
+def _thin_all(overlays: int, spec_id: str, faults: list[OSError]) -> bool:
     found = False
     with _below(overlays, (spec_id, "trees")) as trees:
         if trees is not None:
             for name in os.listdir(trees):
-                found |= _thin(trees, name)
+                try:
+                    found |= _thin(trees, name)
+                except OSError as fault:
+                    faults.append(fault)
+                except RecursionError:  # no tree of ours: a thousand folders in each other
+                    faults.append(OSError(errno.ELOOP, "folders lie too deep in each other", f"{spec_id}/trees/{name}"))
     return found
 
 
@@ -73,14 +81,16 @@ def _thin(trees: int, name: str) -> bool:
 def _laid(tree: int) -> set[str] | None:
     """The files that the change laid, relative to the tree; None where no stamp tells."""
     try:
-        file = os.open(THINNED, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=tree)
+        if not stat.S_ISREG(os.lstat(THINNED, dir_fd=tree).st_mode):  # a pipe would be waited for
+            return None
+        file = os.open(THINNED, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=tree)
     except FileNotFoundError:
         return None
     try:
         with open(file, encoding="utf-8") as text:
             stamp = json.load(text)
         return {f"{Path(stamp['package']).name}/{path}" for path in stamp["replaced"]}
-    except (ValueError, KeyError, TypeError):  # torn by a power cut
+    except (ValueError, KeyError, TypeError, RecursionError):  # torn by a power cut, or not ours
         return None
 
 

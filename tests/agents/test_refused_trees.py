@@ -175,3 +175,32 @@ def test_the_real_vllm(tmp_path: Path) -> None:
     assert thin_refused(tmp_path, ()) == (spec.id,)
     assert everything(tree) == [THINNED, "vllm", "vllm/version.py"]
     assert "# patched" in (tree / "vllm/version.py").read_text() and (vllm / "version.py").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "deep"])
+def test_a_stamp_that_is_none_is_no_whole_tree_and_nothing_is_waited_for(night: Night, kind: str) -> None:
+    """A pipe would be read for ever; a file of brackets alone is more than Python's parser goes down."""
+    spec, _ = night.launch(limit=LIMIT)
+    whole, other = night.tree(spec) / STAMP, night.folder / "other"
+    other.write_text("mine")
+    whole.unlink()
+    {"pipe": lambda: os.mkfifo(whole), "folder": whole.mkdir, "link": lambda: whole.symlink_to(other),
+     "deep": lambda: whole.write_text("[" * 100_000)}[kind]()  # fmt: skip
+    assert thin_refused(night.folder, ()) == (spec.id,)
+    assert not night.tree(spec).exists() and other.read_text() == "mine"
+
+
+def test_one_tree_that_cannot_be_thinned_does_not_keep_the_others(night: Night) -> None:
+    """A folder where its stamp should go; and folders in each other, more than can be open at once."""
+    broken, deep, good = (night.launch(limit=LIMIT, **more)[0] for more in ({}, {"a": ADDED}, {"b": ADDED}))
+    (night.tree(broken) / THINNED).mkdir()
+    at = os.open(night.tree(deep), os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    with pytest.raises(OSError, match="directory|too deep|Too many"):
+        thin_refused(night.folder, ())
+    assert everything(night.tree(good)) == [THINNED, "toy", "toy/limits.py", "toy/more.py"]
