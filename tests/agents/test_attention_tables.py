@@ -369,3 +369,21 @@ def test_python_that_cannot_be_followed_is_said(tmp_path: Path) -> None:
     found = look(night(tmp_path, None))
     assert [f.evidence[0].detail for f in found] == ["not understood: measured(head_size)"] * 2
     assert attention_source.find_function("def (") is None
+
+
+def test_a_table_of_four_hundred_keys_is_searched_whole_too() -> None:
+    """Every bound and its neighbours, with every dtype and flag, would be 95,000 points; 462 of them differ."""
+    keys: dict[str, dict[str, Any]] = {f"D_GEQ_{d}.Q_GEQ_{q}": {} for d in range(16, 176, 8) for q in range(2, 22)}
+    axes = ("D", "Q", "SW", "SKLT", "SHUF", "DT")
+    assert never_served(Section("attn_2d", axes, keys)) == []
+    # Heads of 300 and more: up to 9 rows the upper bound comes first, from 10 on the lower one.
+    wide: dict[str, dict[str, Any]] = {"D_GEQ_300": {}, "D_GEQ_300.Q_LEQ_9": {}}
+    assert never_served(Section("attn_2d", axes, {**keys, **wide})) == []
+    assert never_served(Section("attn_2d", axes, {**keys, **wide, "D_GEQ_300.Q_GEQ_2": {}})) == ["D_GEQ_300"]
+
+
+def test_sections_by_the_dozen_are_not_all_searched(tmp_path: Path) -> None:
+    more = {f"s{n:04}": {"any": trees.entry(16, 16), "D_GEQ_1": trees.entry(16, 16)} for n in range(60)}
+    schema = {**trees.TABLE["schema"], **dict.fromkeys(more, ["D"])}
+    found = look(night(tmp_path, {**trees.TABLE, **more, "schema": schema}))
+    assert 15 < sum("can never serve a call" in f.title for f in found) <= 20

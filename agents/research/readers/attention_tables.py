@@ -8,6 +8,7 @@ rule (tables/attention_source.py).
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable
@@ -39,6 +40,7 @@ CLAIM_FROM = "claimed by one MI355X night: 2.71 to 2.81 times on the 512-wide fp
 
 # Judged. A named back end that calls the kernel; none named; and a patch of source instead of a line in a table.
 PROBABILITY, PROBABILITY_UNNAMED, PATCH_FACTOR, GLUON_FACTOR = 0.6, 0.4, 0.7, 0.5
+MOST_SECTIONS = 20  # of a table that are looked through for keys that serve nothing; AITER's have four
 CORRECTED_RATIO = 1.1  # as many times the rows, in the power above: 1.05 of the kernel for a better tile of keys
 SHARE_UNKNOWN = 0.05  # of all time, attention in prompts, where nothing says it: cautious, judged
 
@@ -220,7 +222,7 @@ def _in_order(tree: AttentionTree, section: Section, calls: list[Call]) -> Findi
 
 def _never_served(tree: AttentionTree, sections: Iterable[Section]) -> list[Finding]:
     found = []
-    for section in sections:
+    for section in itertools.islice(sections, MOST_SECTIONS):
         keys = attention.never_served(section)
         if keys:
             title = f"{len(keys)} of {len(section.entries)} entries of {section.name} can never serve a call"

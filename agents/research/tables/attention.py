@@ -21,6 +21,7 @@ at 110cefd8 (August 2026) and later, where `<section>.OPT_IN` entries join the s
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +36,7 @@ MAX_NUMBER = 1 << 24  # of an entry's values; above it a table is broken
 MAX_DIGITS = 9  # of a bound
 MAX_KEYS = 500  # of a section; the longest one that was seen has 20
 MAX_GRID = 50_000  # points at which never_served() looks
+MAX_AXES = 20  # of a section, there; the layout knows seven
 
 
 @dataclass(frozen=True)
@@ -220,39 +222,43 @@ def lower_bound(slots: Iterable[str]) -> int | None:
 
 def never_served(section: Section) -> list[str] | None:
     """Keys that no call can reach: others come first at every value of the axes. Exact: a lookup can only change at a
-    bound, so each bound and its two neighbours stand for all numbers. None where that would be too many points."""
-    values: list[list[Any]] = []
-    for axis in section.axes:
-        if axis in FLAGS:
-            values.append([False, True])
-        elif axis == "DT":
-            values.append(list(itertools.product(TAGS, repeat=2)))
-        else:
-            bounds = {*section.bounds.get((axis, "LEQ"), ()), *section.bounds.get((axis, "GEQ"), ()), 1}
-            values.append(sorted({b + step for b in bounds for step in (-1, 0, 1) if b + step >= 1}))
-    points = 1
-    for choices in values:
-        points *= len(choices)
-    if points > MAX_GRID:
+    bound, so each bound and its two neighbours stand for all numbers, and of values that fit the same components in the
+    same order one stands for all. None where that would be too many points."""
+    if len(section.axes) > MAX_AXES:
+        return None
+    orders = [_orders(section, place, axis) for place, axis in enumerate(section.axes)]
+    if math.prod(map(len, orders)) > MAX_GRID:
         return None
     unseen = set(section.entries)
-    for point in itertools.product(*values):
-        held = dict(zip(section.axes, point, strict=True))
-        q_tag, kv_tag = held.get("DT", ("bf16", "bf16"))
-        call = Call(
-            head_size=held.get("D", 128),
-            rows=held.get("Q", 1),
-            window=held.get("SW", False),
-            q_tag=q_tag,
-            kv_tag=kv_tag,
-            page=held.get("BS", 16),
-            short_context=held.get("SKLT", False),
-            shuffled=held.get("SHUF", False),
-        )
-        hit = lookup(section, call)
-        if hit is not None:
-            unseen.discard(hit.key)
+
+    def walk(place: int, held: list[tuple[tuple[int, ...], tuple[str, ...]]]) -> None:
+        """`held`: the keys that fit so far, each with its places among the components. The least of them serves."""
+        if all(section.index[slots] not in unseen for _, slots in held):
+            return  # also where none fits
+        if place == len(orders):
+            unseen.discard(section.index[min(held)[1]])
+            return
+        for order in orders[place]:
+            walk(place + 1, [((*r, order[s[place]]), s) for r, s in held if s[place] in order])
+
+    walk(0, [((), slots) for slots in section.index])
     return [key for key in section.entries if key in unseen]
+
+
+def _orders(section: Section, place: int, axis: str) -> list[dict[str, int]]:
+    """Of every value of an axis the components that the keys name and that fit, with the order in which they are tried;
+    equal ones once."""
+    values: list[Any]
+    if axis in FLAGS:
+        values = [False, True]
+    elif axis == "DT":
+        values = list(itertools.product(TAGS, repeat=2))
+    else:
+        bounds = {*section.bounds.get((axis, "LEQ"), ()), *section.bounds.get((axis, "GEQ"), ()), 1}
+        values = sorted({b + step for b in bounds for step in (-1, 0, 1) if b + step >= 1})
+    named = {slots[place] for slots in section.index}
+    found = {tuple(c for c in candidates(section, axis, value) if c in named) for value in values}
+    return [{component: at for at, component in enumerate(order)} for order in sorted(found)]
 
 
 @dataclass(frozen=True)
