@@ -124,3 +124,19 @@ def test_rocprofs_own_sample() -> None:
     add = next(k for k in read_kernels(ROCPROF).seen if k.name.startswith("void addition_kernel<float>"))
     assert add.launches == 3 and add.grid == {"1024x1024x1": 3}
     assert (add.block, add.shared_memory, add.registers) == ({"64x1x1": 3}, {"0": 3}, {"8": 3})
+
+
+def test_a_kernel_of_hundreds_of_grids_is_counted_on_and_no_fault(tmp_path: Path) -> None:
+    """The first 200 values of an attribute are told apart; their later launches still count, those of others do not."""
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "k", "dur": 1, "ts": n,
+         "args": {"grid": [n % 300 + 1, 1, 1], "shared memory": n % 300}}
+        for n in range(900)
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    [kernel] = read_kernels(path).seen
+    assert kernel.launches == 900
+    assert (len(kernel.grid), set(kernel.grid.values())) == (200, {3})
+    assert (len(kernel.shared_memory), set(kernel.shared_memory.values())) == (200, {3})
+    assert "1x1x1" in kernel.grid and "201x1x1" not in kernel.grid

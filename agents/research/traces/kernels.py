@@ -113,8 +113,11 @@ def _add(sums: dict[str, _Sum], name: str, ns: int | None, shapes: dict[str, Any
     one.launches += 1
     one.ns += ns or 0
     for key, value in shapes.items():
-        if value is not None and (len(one.shapes[key]) < MOST_SHAPES or value in one.shapes[key]):
-            text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
+        if value is None:
+            continue
+        text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
+        text = text[:MOST_NAME_CHARS]
+        if len(one.shapes[key]) < MOST_SHAPES or text in one.shapes[key]:
             one.shapes[key][text] += 1
 
 
