@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -12,7 +13,24 @@ _LINE = re.compile(r"nightgate-evidence (\w+) (\{.*)")
 # What our own kernels write themselves (kernels/nightgate_kernels): KERNEL ROW -> {...} (from PATH) or (built in)
 _OWN_ROW = re.compile(r"nightgate_kernels: table row (\S+) (\S+) -> (\{.*)")
 _FROM = re.compile(r"\s*\(from (.*)\)")
-_decode = json.JSONDecoder().raw_decode
+
+
+def _finite(text: str) -> float:
+    """A number as the ledger can hold it. Raises ValueError for NaN and infinities, 1e999 among them."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is no finite number")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+
+
+def _decode(text: str) -> tuple[Any, int]:
+    """The value, and where it ends. Raises ValueError."""
+    try:
+        return _DECODER.raw_decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 class Seen(Frozen):
@@ -21,7 +39,8 @@ class Seen(Frozen):
 
 
 def seen_in(log: str) -> tuple[Seen, ...]:
-    """In the order of the log. A line that another process's output has torn is left out."""
+    """In the order of the log. A line that another process's output has torn is left out, and one that the ledger could
+    not hold."""
     found = []
     for line in log.splitlines():
         if own := _OWN_ROW.search(line):

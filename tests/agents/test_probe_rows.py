@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from pydantic import JsonValue
 
 from agents.tuning.probes import ArmSeen, judge_path, probe_for
@@ -226,3 +227,12 @@ def test_a_torn_line_is_no_evidence() -> None:
         'x nightgate-evidence counter {"name": "a", "cou\nnightgate-evidence counter {"name": "b", "count": 2} tail\n'
     )
     assert [seen.data for seen in seen_in(text)] == [{"name": "b", "count": 2}]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "[" * 100_000])
+def test_a_line_that_the_ledger_could_not_hold_is_left_out(value: str) -> None:
+    """Evidence goes into the ledger as it is read, and a line that cannot be written there ends the night."""
+    good = 'nightgate-evidence counter {"name": "b", "count": 2}'
+    own = f'nightgate_kernels: table row gemm M_LEQ_8 -> {{"BLOCK": {value}}} (from /x.json)'
+    assert seen_in(f'nightgate-evidence counter {{"name": "a", "count": {value}}}\n{own}\n{good}') == seen_in(good)
+    assert len(seen_in(good)) == 1
