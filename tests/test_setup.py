@@ -179,6 +179,7 @@ def test_a_finished_set_up_says_nothing_and_names_the_engine(tmp_path: Path) -> 
     assert at.engine_python.read_text(encoding="utf-8") == f"{at.cpu_engine}/bin/python\n"
 
 
+@pytest.mark.whole_night  # too slow for make quick
 def test_a_failed_step_is_one_line_and_stays_undone(tmp_path: Path) -> None:
     at = a_checkout(tmp_path)
     at.stamps.clear("loop")

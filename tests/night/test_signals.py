@@ -26,6 +26,7 @@ LOAD = Workload(
 )
 
 
+@pytest.mark.whole_night  # too slow for make quick
 def test_every_signal_under_load_is_raised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def handler(number: int, _frame: FrameType | None) -> None:
         raise Interrupted(signal.Signals(number).name)
