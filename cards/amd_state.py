@@ -14,8 +14,8 @@ from pathlib import Path
 from cards import gpu_metrics
 from cards.amd import used_vram
 from cards.amd_sysfs import pci_device
+from cards.card_state import CardState
 from cards.kernel_files import entries, read_int, read_line
-from cards.state import CardState
 from contracts import Card
 
 SENSORS = {1: "edge", 2: "junction", 3: "mem"}  # temp<n>_label says so too, on kernels that have it

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from statistics import fmean
 
+from cards.card_state import CardState
 from cards.kernel_files import entries, read_int, read_line
-from cards.state import CardState
 
 CPUS = "sys/devices/system/cpu"
 MOST_CPUS = 16  # looked at, spread over the machine: on 256 cores all of them would cost more than a sampler may

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from cards.state import CardState
+from cards.card_state import CardState
 from contracts import Card
 
 # CUDA cores in one SM, by compute capability (CUDA C++ Programming Guide, "Compute Capabilities"). NVML counts cores

@@ -23,9 +23,10 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from cards import nvidia
+from cards.card_state import CardState
 from cards.cpu_state import CpuReader
 from cards.processes import Process, cpu_times, cpu_used
-from cards.state import HERE, CardState, read_state
+from cards.state import HERE, read_state
 from cards.tenancy import Tenancy, Walk, tenants, walk
 from cards.window import GAP, MOST_NAMED, Sample, not_told, summary
 from contracts import Card

@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 from pydantic import JsonValue
 
-from cards.state import CardState
+from cards.card_state import CardState
 from cards.tenancy import Tenancy, Tenant, foreign, others_bytes
 
 LOADED_PERCENT = 50.0  # a card less busy than this lowers its clocks by itself, and its clocks say nothing about heat

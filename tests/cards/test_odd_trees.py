@@ -15,12 +15,13 @@ import pytest
 from cards import nvidia
 from cards.access import container
 from cards.amd_sysfs import fallen
+from cards.card_state import CardState
 from cards.choose import pick_card
 from cards.detect import detect
 from cards.driver import pci_cards
 from cards.findings import card_problems
 from cards.nvidia_tenants import nvml_processes
-from cards.state import CardState, read_state
+from cards.state import read_state
 from cards.time_limits import ends_early
 from contracts import Card, Container, EngineSpec
 from engine.container import asked_mount, engine_mounts

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cards.card_state import CardState
 from cards.cpu_state import CpuReader
 from cards.detect import detect
 from cards.sentinel import Sentinel
-from cards.state import CardState
 from cards.tenancy import Tenancy, Tenant
 from cards.window import Sample, not_told, summary
 from contracts import Card

@@ -14,7 +14,8 @@ import pytest
 
 from cards import window
 from cards.amd import detect_amd
-from cards.state import CardState, read_state
+from cards.card_state import CardState
+from cards.state import read_state
 from cards.tenancy import Tenancy, Tenant
 from cards.window import Sample, not_told, summary
 from contracts import Card, Experiment, JudgeRule, Measurement, VerdictWord
