@@ -128,10 +128,18 @@ def run_load(
     handlers = {number: handler for number in ENDING if callable(handler := signal.getsignal(number))}
     if threading.current_thread() is not threading.main_thread():
         handlers = {}  # Python runs handlers in the main thread only
-    heard: list[signal.Signals] = []
+    heard, stops = list[signal.Signals](), list[Callable[[], object]]()
     run = _Run(base_url, model, plan, concurrency, request_s, hooks or Hooks())
+
+    def hear(number: int, _frame: object) -> None:
+        heard.append(signal.Signals(number))
+        for stop in stops:
+            stop()
+
     try:
-        result = asyncio.run(_until_signal(run.drive(run_s), tuple(handlers), heard))
+        for number in handlers:
+            signal.signal(number, hear)
+        result = asyncio.run(_until_signal(run.drive(run_s), heard, stops))
     except asyncio.CancelledError:
         if not heard:
             raise
@@ -145,20 +153,21 @@ def run_load(
 
 
 async def _until_signal(
-    load: Coroutine[Any, Any, LoadResult], numbers: tuple[signal.Signals, ...], heard: list[signal.Signals]
+    load: Coroutine[Any, Any, LoadResult], heard: list[signal.Signals], stops: list[Callable[[], object]]
 ) -> LoadResult:
-    """A handler that raised inside asyncio would leave exceptions in tasks, which asyncio prints, or keep them for
-    itself. So a signal only cancels the load here; its handler runs when asyncio has been left in order."""
+    """A handler that raised inside asyncio would leave exceptions in tasks, which asyncio prints, or half an event
+    loop. So a signal only cancels the load here; its handler runs when asyncio has been left in order. Not by the
+    loop's own add_signal_handler: before it and as the loop closes there are moments without it."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-
-    def hear(number: signal.Signals) -> None:
-        heard.append(number)
-        task.cancel()
-
-    for number in numbers:
-        loop.add_signal_handler(number, hear, number)
-    return await load
+    stops.append(lambda: loop.call_soon_threadsafe(task.cancel))
+    try:
+        if heard:
+            load.close()
+            raise asyncio.CancelledError
+        return await load
+    finally:
+        stops.clear()
 
 
 @dataclass

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -185,3 +189,40 @@ def test_a_fault_of_our_own_is_not_hidden() -> None:
 
     with scripted() as server, pytest.raises(RuntimeError, match="our own fault"):
         drive(server, requests(measured=3), hooks=Hooks(window_start=broken))
+
+
+@pytest.mark.parametrize("moment", ["as the event loop is made", "as it is closed"])
+def test_a_signal_at_asyncios_edges_is_handled_when_it_has_been_left(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that raised in there left half an event loop, whose finaliser printed a traceback."""
+    inside, handled = [False], list[bool]()
+    make = asyncio.events.new_event_loop
+
+    def handler(number: int, frame: object) -> None:
+        handled.append(inside[0])
+        raise KeyboardInterrupt
+
+    def sent_inside(work: Callable[[], Any]) -> Any:
+        inside[0] = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        done = work()
+        inside[0] = False
+        return done
+
+    def made() -> asyncio.AbstractEventLoop:
+        if moment == "as the event loop is made":
+            return cast(asyncio.AbstractEventLoop, sent_inside(make))
+        loop = make()
+        close = loop.close
+        monkeypatch.setattr(loop, "close", lambda: sent_inside(close))
+        return loop
+
+    monkeypatch.setattr(asyncio.events, "new_event_loop", made)
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_load("http://127.0.0.1:9", "m", [], concurrency=1, request_s=1, run_s=1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert handled == [False]
