@@ -34,36 +34,11 @@ _WORD = re.compile(r"[A-Za-z0-9_+-]{0,64}|[+-]?\d{1,18}(\.\d{1,18})?")
 # Parts of names that load code, open the server or let it reach outside: for a person to set, not for a model.
 _NOT_FOR_A_MODEL = frozenset(
     {
-        "allow",
-        "allowed",
-        "api",
-        "auth",
-        "cls",
-        "command",
-        "credentials",
-        "dir",
-        "endpoint",
-        "host",
-        "hook",
-        "insecure",
-        "key",
-        "media",
-        "middleware",
-        "module",
-        "password",
-        "path",
-        "plugin",
-        "plugins",
-        "port",
-        "processors",
-        "secret",
-        "ssl",
-        "token",
-        "trust",
-        "url",
-        "worker",
+        "allow", "allowed", "api", "auth", "cls", "command", "credentials", "dir", "endpoint", "host", "hook",
+        "insecure", "key", "media", "middleware", "module", "password", "path", "plugin", "plugins", "port",
+        "processors", "secret", "ssl", "token", "trust", "url", "worker",
     }
-)
+)  # fmt: skip
 
 
 class Proposal(BaseModel):

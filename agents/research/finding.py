@@ -25,6 +25,11 @@ def expected(ceiling: float) -> float:
     return 1 / (1 - EXPECTED * (1 - 1 / ceiling))
 
 
+def amdahl(share: float, speedup: float) -> float:
+    """The whole's gain where a share of its time gets so many times as fast: 1 / (1 - share + share / speedup)."""
+    return 1 / (1 - share + share / speedup)
+
+
 class Terms(Frozen):
     """What the rank rests on. gain = Amdahl(share, speedup); score = log(gain) * probability / cost, per hour of card
     time. Every number says where it comes from: "measured in trace x", "estimated: roofline of gfx950", "judged"."""
@@ -41,8 +46,8 @@ class Terms(Frozen):
 
     @property
     def gain(self) -> float:
-        """Ratio on the whole: 1 / (1 - share + share / speedup)."""
-        return 1 / (1 - self.share + self.share / self.speedup)
+        """Ratio on the whole."""
+        return amdahl(self.share, self.speedup)
 
     @property
     def bound(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from agents.research.dossier import Dossier, holds
+from agents.research.finding import amdahl
 from agents.research.shares import GRAPH_SPEEDUP, GRAPH_SPEEDUP_FROM, card_idle
 from agents.tuning.levers import LEVERS
 from contracts import Change, Evidence, Hypothesis, Lever
@@ -40,7 +41,7 @@ def read(dossier: Dossier) -> list[Hypothesis]:
                 evidence.append(Evidence(source="realised configuration", detail=detail))
         gain = GAIN
         if (idle := card_idle(dossier)) is not None:
-            gain = max(GAIN, 1 / (1 - idle.value + idle.value / GRAPH_SPEEDUP))
+            gain = max(GAIN, amdahl(idle.value, GRAPH_SPEEDUP))
             evidence.append(Evidence(source="profile", detail=f"{idle.words}; {GRAPH_SPEEDUP_FROM}"))
         found.append(
             Hypothesis(

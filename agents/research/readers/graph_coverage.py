@@ -70,7 +70,7 @@ def _covered(dossier: Dossier, step: Step, now: list[int], settings: Settings, e
         f"Graphs already cover a decode step of {step.tokens} tokens ({step.sequences} sequences x {step.width}): "
         f"{whose} goes to {max(now)}; proposing a wider one would waste a night"
     )
-    idle = shares.share(dossier, "decode", "idle") or shares.card_idle(dossier)
+    idle = _idle(dossier)
     if idle is not None:
         evidence = [*evidence, Evidence(source="profile", detail=f"{idle.words}: whatever the reason, not the list")]
     return _fact(title, evidence)
@@ -91,7 +91,7 @@ def _uncovered(
     )
     change, told = _change(dossier, step, now, settings, default)
     fix = f"{told}. The engine's log says what it captured: vLLM lowers {MODE} by itself where a back end cannot follow"
-    idle = shares.share(dossier, "decode", "idle") or shares.card_idle(dossier)
+    idle = _idle(dossier)
     share, words = (
         (idle.value, idle.words)
         if idle
@@ -119,6 +119,11 @@ def _uncovered(
         ),
         risk="low",
     )
+
+
+def _idle(dossier: Dossier) -> shares.Share | None:
+    """Of all time, without a kernel: of decode by a profile, else of everything by the driver's counter."""
+    return shares.share(dossier, "decode", "idle") or shares.card_idle(dossier)
 
 
 def _change(

@@ -15,8 +15,9 @@ import time
 from types import ModuleType
 from typing import Any
 
-from .hooks import after_import, rebind
+from .hooks import after_import
 from .say import line, problem
+from .watch import replace
 
 # A variant that lies in the cache on disk is loaded in a few milliseconds, which no window notices; a small kernel
 # compiles in 30 (a 2-core x86 machine, for gfx942, Triton 3.9).
@@ -28,10 +29,10 @@ def watch() -> None:
 
 
 def _hear(module: ModuleType) -> None:
-    original = getattr(module, "compile", None)
-    if not callable(original) or getattr(original, "_nightgate_watched", False):
-        return
+    replace(module, "compile", _timed)
 
+
+def _timed(original: Any) -> Any:
     @functools.wraps(original)
     def compile(*args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
@@ -40,9 +41,7 @@ def _hear(module: ModuleType) -> None:
         finally:
             _tell(args[0] if args else kwargs.get("src"), time.monotonic() - began)
 
-    compile._nightgate_watched = True  # type: ignore[attr-defined]
-    module.compile = compile  # type: ignore[attr-defined]
-    rebind("compile", original, compile)
+    return compile
 
 
 def _tell(source: Any, seconds: float) -> None:

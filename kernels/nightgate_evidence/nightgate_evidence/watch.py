@@ -27,43 +27,51 @@ MOST_QUESTIONS = 20_000  # distinct ones that are remembered; beyond them nothin
 def wrap(module: ModuleType, name: str, tell: Tell, around: Callable[[], Any] | None = None) -> bool:
     """Puts a watched function in the place of module.name, there and wherever it was imported to. `around` gives a
     context manager for each call that is not a cache's hit. False where there is no such function of this module."""
-    original = getattr(module, name, None)
-    if not callable(original) or getattr(original, "_nightgate_watched", False):
-        return False
-    cached = hasattr(original, "cache_parameters") and hasattr(original, "__wrapped__")
-    inner = original.__wrapped__ if cached else original
-    watched: Any = _watched(module, name, inner, tell, around)
-    if cached:
-        sizes = original.cache_parameters()
-        watched = functools.lru_cache(maxsize=sizes["maxsize"], typed=sizes["typed"])(watched)
-        watched.__dict__.update(
-            {k: v for k, v in vars(original).items() if k not in ("__wrapped__", "cache_parameters")}
-        )
-    watched._nightgate_watched = True
-    setattr(module, name, watched)
-    rebind(name, original, watched)
-    return True
+
+    def made(original: Any) -> Any:
+        cached = hasattr(original, "cache_parameters") and hasattr(original, "__wrapped__")
+        inner = original.__wrapped__ if cached else original
+        watched: Any = _watched(module, name, inner, tell, around)
+        if cached:
+            sizes = original.cache_parameters()
+            watched = functools.lru_cache(maxsize=sizes["maxsize"], typed=sizes["typed"])(watched)
+            watched.__dict__.update(
+                {k: v for k, v in vars(original).items() if k not in ("__wrapped__", "cache_parameters")}
+            )
+        return watched
+
+    return replace(module, name, made)
 
 
 def outside(module: ModuleType, name: str, heard: Callable[[tuple[Any, ...], Any], None]) -> bool:
     """Hears every call of module.name, cached or not: for functions that are called by watched ones only."""
+
+    def made(original: Any) -> Any:
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            answer = original(*args, **kwargs)
+            try:
+                heard(args or tuple(kwargs.values()), answer)
+            except Exception as error:
+                problem(f"{module.__name__}.{name}", error)
+            return answer
+
+        for extra in ("cache_clear", "cache_info", "cache_parameters", "__wrapped__"):
+            if hasattr(original, extra):
+                setattr(watched, extra, getattr(original, extra))
+        return watched
+
+    return replace(module, name, made)
+
+
+def replace(module: ModuleType, name: str, made: Callable[[Any], Any]) -> bool:
+    """Puts made(module.name) in its place, there and wherever it was imported to. False where there is no such
+    function, or a watched one already."""
     original = getattr(module, name, None)
     if not callable(original) or getattr(original, "_nightgate_watched", False):
         return False
-
-    @functools.wraps(original)
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        answer = original(*args, **kwargs)
-        try:
-            heard(args or tuple(kwargs.values()), answer)
-        except Exception as error:
-            problem(f"{module.__name__}.{name}", error)
-        return answer
-
-    for extra in ("cache_clear", "cache_info", "cache_parameters", "__wrapped__"):
-        if hasattr(original, extra):
-            setattr(watched, extra, getattr(original, extra))
-    watched._nightgate_watched = True  # type: ignore[attr-defined]
+    watched = made(original)
+    watched._nightgate_watched = True
     setattr(module, name, watched)
     rebind(name, original, watched)
     return True
