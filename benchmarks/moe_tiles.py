@@ -23,7 +23,9 @@ import itertools
 import json
 import multiprocessing
 import statistics
+import sys
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +102,31 @@ def compile_all(shape: tuple[int, ...], rows: list[Row], processes: int) -> None
             done.result()
 
 
+def unfit() -> str:
+    """What this interpreter or machine lacks, or ""."""
+    for name in ("torch", "triton", "vllm"):
+        if find_spec(name) is None:
+            return f"{sys.executable} has no {name}"
+    import torch
+
+    return "" if torch.cuda.is_available() else "torch finds no GPU here"
+
+
+def count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 20):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to a million")
+    return int(text)
+
+
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, least in (("experts", 64), ("width", 2048), ("expert-width", 768), ("top-k", 8), ("tokens", 40)):
-        ask.add_argument(f"--{name}", type=int, default=least)
-    ask.add_argument("--processes", type=int, default=8, help="that compile, each with the weights of a layer")
+        ask.add_argument(f"--{name}", type=count, default=least)
+    ask.add_argument("--processes", type=count, default=8, help="that compile, each with the weights of a layer")
     ask.add_argument("--table", type=Path)
     given = ask.parse_args()
+    if why := unfit():
+        ask.exit(2, f"moe_tiles: {why}: run it with the interpreter of an engine for a GPU, on that GPU's machine\n")
     shape = (given.experts, given.width, given.expert_width, given.top_k, given.tokens)
     rows = candidates(given.tokens)
     compile_all(shape, rows, given.processes)

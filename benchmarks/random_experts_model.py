@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,9 @@ def main() -> None:
     ask.add_argument("--device", default="cpu")
     ask.add_argument("--seed", type=int, default=0)
     given = ask.parse_args()
+    if missing := [name for name in ("torch", "safetensors") if find_spec(name) is None]:
+        fix = "run it with the engine's interpreter"
+        ask.exit(2, f"random_experts_model: {sys.executable} has no {', '.join(missing)}: {fix}\n")
     vocabulary = json.loads((TOKENIZER / "config.json").read_text())["vocab_size"]
     config = configuration(given.layers, given.experts, given.width, given.expert_width, vocabulary)
     write(given.folder, config, given.device, given.seed)
