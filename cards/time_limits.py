@@ -29,10 +29,10 @@ TIMEOUT_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Ancestor:
-    """A process above this one."""
+    """A process above this one. `session`: its session id, None where the kernel does not tell it."""
 
-    def __init__(self, pid: int, name: str, command: list[str]) -> None:
-        self.pid, self.name, self.command = pid, name, command
+    def __init__(self, pid: int, name: str, command: list[str], session: str | None = None) -> None:
+        self.pid, self.name, self.command, self.session = pid, name, command, session
 
 
 def ancestors(root: Path, pid: int) -> list[Ancestor]:
@@ -46,8 +46,14 @@ def ancestors(root: Path, pid: int) -> list[Ancestor]:
         pid = int(parent)
         raw = read_line(root / f"proc/{pid}/cmdline") or ""
         name = read_line(root / f"proc/{pid}/comm") or ""
-        found.append(Ancestor(pid, name, [part for part in raw.split("\0") if part]))
+        found.append(Ancestor(pid, name, [part for part in raw.split("\0") if part], _session(root, pid)))
     return found
+
+
+def _session(root: Path, pid: int) -> str | None:
+    """NSsid: one number for each pid namespace that the process is in, the innermost last (proc_pid_status(5))."""
+    told = read_fields(root / f"proc/{pid}/status").get("NSsid", "").split()
+    return told[-1] if told else None
 
 
 def ends_early(
@@ -57,7 +63,7 @@ def ends_early(
     `now`: seconds since the epoch."""
     wanted = None if minutes is None else minutes * 60
     above = ancestors(root, pid)
-    for what, left in (*_batch(env, now), *_timeouts(above), *_service(root)):
+    for what, left in (*_batch(env, now), *_timeouts(above, _session(root, pid)), *_service(root)):
         if wanted is None or left < wanted:
             asked = "" if wanted is None else f", and the night wants {wanted / 60:.0f} minutes"
             yield (
@@ -74,10 +80,12 @@ def _batch(env: Mapping[str, str], now: float) -> Iterator[tuple[str, float]]:
         yield f"Slurm (job {env.get('SLURM_JOB_ID', 'unknown')})", int(end) - now
 
 
-def _timeouts(above: list[Ancestor]) -> Iterator[tuple[str, float]]:
-    """coreutils' timeout above us; the whole duration, since what is gone of it is not told."""
+def _timeouts(above: list[Ancestor], session: str | None) -> Iterator[tuple[str, float]]:
+    """coreutils' timeout above us; the whole duration, since what is gone of it is not told. It ends its child and its
+    own process group: a night that setsid took out of its `session` is reached as its child alone."""
     for process in above:
-        if process.name != "timeout":
+        out_of_reach = None not in (session, process.session) and session != process.session
+        if process.name != "timeout" or (out_of_reach and process is not above[0]):
             continue
         takes_value = False  # "timeout -k 10 300 COMMAND": the 10 is -k's
         for word in process.command[1:]:

@@ -48,6 +48,26 @@ def test_a_timeout_above_us_for_real() -> None:
     assert ancestors(Path("/"), os.getpid())[0].pid == os.getppid()
 
 
+@pytest.mark.parametrize(
+    ("command", "reached"),
+    [
+        (["timeout", "90s", "sh", "-c", "{night}; true"], True),
+        (["timeout", "90s", "sh", "-c", "setsid --wait {night}; true"], False),
+        (["timeout", "90s", "setsid", "{night}"], True),  # its child, whatever the session
+    ],
+)
+def test_a_timeout_ends_what_it_can_reach(command: list[str], reached: bool, tmp_path: Path) -> None:
+    night = tmp_path / "night"
+    code = "import os; from pathlib import Path; from cards.time_limits import ends_early;"
+    code += "print(list(ends_early(Path('/'), {}, os.getpid(), os.getuid(), 'x', 60, 0)))"
+    write(night, f"#!{sys.executable}\n{code}\n")
+    night.chmod(0o755)
+    command = [word.format(night=night) for word in command]
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert ("`timeout 90s` (pid " in done.stdout) == reached, done.stderr
+
+
 def test_a_systemd_unit_with_a_limit(tmp_path: Path) -> None:
     write(tmp_path / "proc/self/cgroup", "0::/user.slice/user-1000.slice/run-u12.service\n")
     write(tmp_path / "run/systemd/transient/run-u12.service", "[Service]\nRuntimeMaxSec=4h\n")
