@@ -55,6 +55,12 @@ class Terms(Frozen):
         return math.inf if self.share >= 1 else 1 / (1 - self.share)
 
     @property
+    def evidence(self) -> tuple[Evidence, Evidence]:
+        """What the gain was computed from, for who reads in the morning how a prediction came about."""
+        share = Evidence(source="share of the time", detail=f"{self.share:.0%}: {self.share_from}")
+        return share, Evidence(source="speed-up of that share", detail=f"{self.speedup:.3g}x: {self.speedup_from}")
+
+    @property
     def score(self) -> float:
         return math.log(self.gain) * self.probability / (self.cost_s / 3600)
 
@@ -118,7 +124,7 @@ class Finding(Frozen):
             change=self.change,
             proposer=self.reader,
             why=self.title,
-            evidence=self.evidence,
+            evidence=(*self.evidence, *self.terms.evidence),
             predicted_gain=self.terms.gain,
             bound=None if math.isinf(bound) else bound,
             probability=self.terms.probability,

@@ -68,6 +68,10 @@ def test_a_night_tries_it_and_believes_no_more_than_a_profile_allows(tmp_path: P
     counted = subject.model_copy(update={"phases": (), "profile": {"card_busy_percent_mean": 20.65}})
     (tried,) = research(counted, ["graph_coverage"]).hypotheses
     assert tried.predicted_gain == pytest.approx(1 / (0.2065 + 0.7935 / 5)) and tried.bound is None
+    assert [(e.source, e.detail) for e in tried.evidence[-2:]] == [  # how the prediction came about
+        ("share of the time", "79%: the card was busy 21% of the measured time (the driver's counter)"),
+        ("speed-up of that share", "5x: judged: a replayed graph leaves a fifth of the time in which no kernel ran"),
+    ]
 
 
 def test_the_default_that_covers_is_a_fact(tmp_path: Path) -> None:
