@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -211,12 +212,29 @@ def _stock_words(view: NightView) -> str | None:
     ratio = stock / final if words.lower_is_better(view.metric) else final / stock
     return (
         f"The engine's own defaults, launched once and not judged, reached {number(stock)} "
-        f"{metric_words(view.metric)}; the final stack is {times(ratio)} of that."
+        f"{metric_words(view.metric)}; the final stack is {times(ratio)} of that"
+        + (_why_not_stock(view, view.confirmed.stock) if ratio < 1 else "")
+        + "."
     )
 
 
+def _why_not_stock(view: NightView, stock: Mapping[str, float | None]) -> str:
+    """What a reader who sees faster defaults should know next: they break a limit, or what to try tomorrow."""
+    if view.config is None or view.baseline is None:
+        return ""
+    for limit in view.config.workload.objective.limits:
+        had, base = stock.get(limit.metric), view.baseline.metrics.get(limit.metric)
+        most = limit.at_most if limit.times_baseline is None else base and limit.times_baseline * base
+        if had and most and had > most:
+            return f", but they had {metric_words(limit.metric)} {number(had)} of at most {number(most)}"
+    asked = view.config.readers is None or "defaults" in view.config.readers
+    next_night = "proposes to take them back" + ("" if asked else ", and was not asked (readers in the night file)")
+    return f": flags of the night file cost more than the night won; the reader defaults {next_night}"
+
+
 def _hypotheses(view: NightView) -> list[dict[str, Any]]:
-    tried = {t.experiment.hypothesis.id: t for t in view.tries}
+    became = {h.id: "no longer proposed" for h in view.earlier} | {h.id: "not tried" for h in view.hypotheses}
+    became |= {t.experiment.hypothesis.id: words.word_of(t.experiment) for t in view.tries}
     return [
         {
             "change": change_words(h.change),
@@ -229,9 +247,9 @@ def _hypotheses(view: NightView) -> list[dict[str, Any]]:
             "score": f"{1000 * h.score:.2f}",
             "why": clean(h.why),
             "evidence": [(clean(x.source), clean(x.detail)) for x in h.evidence],
-            "became": words.word_of(tried[h.id].experiment) if h.id in tried else "not tried",
+            "became": became[h.id],
         }
-        for h in view.hypotheses
+        for h in view.considered
     ]
 
 
@@ -247,7 +265,7 @@ def _noise_words(view: NightView) -> dict[str, Any] | None:
         "metric": metric_words(noise.metric),
         "launch": percent(noise.launch_sd),
         "df": noise.launch_df,
-        "run": percent(noise.run_sd),
+        "run": None if noise.run_sd is None else percent(noise.run_sd),
         "pairs": ", ".join(f"{100 * p:+.1f} %".replace("-", "−") for p in noise.pairs),
         "repeat": repeat,
         "gate_mode": view.baseline.gate_mode,

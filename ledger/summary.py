@@ -44,7 +44,7 @@ def summary(view: NightView) -> dict[str, Any]:
             "estimated_gain": view.incumbent_gain,  # product of the kept ratios: not confirmed
         },
         "experiments": [_experiment(view, t) for t in view.tries],
-        "hypotheses": [h.model_dump(mode="json") | {"id": h.id} for h in view.hypotheses],
+        "hypotheses": [h.model_dump(mode="json") | {"id": h.id} for h in view.considered],
         "dropped": list(view.dropped),
         "installed_trees": _trees(view),
         "time_share": share.shares(),  # fractions of running_s

@@ -66,7 +66,8 @@ class NightView(Frozen):
     secret: str | None = None  # told at the end
     card_measured: schema.CardMeasured | None = None  # the last copy test
     findings: dict[str, JsonValue] = {}
-    hypotheses: tuple[Hypothesis, ...] = ()  # best first
+    hypotheses: tuple[Hypothesis, ...] = ()  # of the last research, best first
+    earlier: tuple[Hypothesis, ...] = ()  # of earlier ones, and not in the last
     dropped: tuple[str, ...] = ()
     tries: tuple[Try, ...] = ()  # in the order in which they began
     launches: tuple[LaunchRecord, ...] = ()  # of no experiment: baseline and confirmation
@@ -99,6 +100,15 @@ class NightView(Frozen):
     def kept_changes(self) -> tuple[Change, ...]:
         """What the incumbent has and the base has not, oldest first."""
         return tuple(t.experiment.hypothesis.change for t in self.kept)
+
+    @property
+    def considered(self) -> tuple[Hypothesis, ...]:
+        """Every hypothesis of the night once: the tried ones in the order of trying, with the numbers that they were
+        picked by; then what is left of the last research, best first; then what fell away."""
+        once: dict[str, Hypothesis] = {}
+        for h in (*(t.experiment.hypothesis for t in self.tries), *self.hypotheses, *self.earlier):
+            once.setdefault(h.id, h)
+        return tuple(once.values())
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -282,7 +292,10 @@ def _profiled(view: NightView, data: schema.Profiled, at: str) -> NightView:
 
 
 def _researched(view: NightView, data: schema.Researched, at: str) -> NightView:
-    return view.but(hypotheses=data.hypotheses, dropped=data.dropped)
+    """Asked again after each change that is kept: what fell away meanwhile is remembered."""
+    found = {h.id for h in data.hypotheses}
+    earlier = tuple(h for h in (*view.earlier, *view.hypotheses) if h.id not in found)
+    return view.but(hypotheses=data.hypotheses, dropped=data.dropped, earlier=earlier)
 
 
 def _experiment_started(view: NightView, data: schema.ExperimentStarted, at: str) -> NightView:

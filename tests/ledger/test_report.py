@@ -77,6 +77,21 @@ def test_the_summary_has_what_the_issue_asks_for(view: NightView) -> None:
     assert failed["metrics"]["ratio"] is None and failed["path_evidence"] is None and failed["gates"] == []
 
 
+@pytest.mark.parametrize(
+    ("speed", "tpot", "told"),
+    [
+        (500.0, 85.0, "0.67× of that: flags of the night file cost more than the night won; the reader defaults "),
+        (500.0, 400.0, "0.67× of that, but they had TPOT p95 in ms 400.0 of at most 90."),  # no advice, then
+        (300.0, 400.0, "1.117× of that."),
+    ],
+)
+def test_what_defaults_that_are_faster_mean(view: NightView, speed: float, tpot: float, told: str) -> None:
+    assert view.confirmed
+    stock = {"output_tokens_per_s": speed, "tpot_ms_p95": tpot}
+    report = render_markdown(view.but(confirmed=view.confirmed.model_copy(update={"stock": stock})), "night")
+    assert told in report
+
+
 def test_without_a_kept_confirmation_there_is_no_confirmed_gain(tmp_path: Path) -> None:
     night = MadeUpNight(tmp_path)
     night.start()

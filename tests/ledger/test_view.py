@@ -10,10 +10,11 @@ import pytest
 from contracts import Event, VerdictWord
 from ledger import schema
 from ledger.clock import TimeShare, divide, seconds_between
+from ledger.content import content
 from ledger.line import read_events
 from ledger.schema import KINDS
 from ledger.view import NightView, fold, medians
-from tests.ledger.made_up import EAGER, SEQS, MadeUpNight
+from tests.ledger.made_up import EAGER, SEQS, UNSURE, MadeUpNight
 from tests.ledger.nights import KEEP_SEQS, broken_night, interrupted_night, running_night
 
 
@@ -45,6 +46,20 @@ def test_a_view_knows_the_night(view: NightView) -> None:
     assert len(first.launches) == 2 and all(launch.ready_s == 21 for launch in first.launches)
     assert len(first.measurements) == 4 and first.path_evidence and first.path_evidence.outcome == "proven"
     assert sum(m.purpose == "aa" for m in view.measured) == 4
+
+
+def test_what_a_later_research_lacks_is_still_told(tmp_path: Path) -> None:
+    """After each change that is kept the readers are asked again: the kept one is in no later list."""
+    night = MadeUpNight(tmp_path)
+    night.start()
+    night.research(SEQS, EAGER, UNSURE)
+    night.experiment(1, SEQS, KEEP_SEQS, 1.76)
+    night.research(UNSURE)
+    view = fold(night.ledger.events)
+    assert view.hypotheses == (UNSURE,) and view.considered == (SEQS, UNSURE, EAGER)  # tried, left, gone
+    became = [h["became"] for h in content(view, "night")["hypotheses"]]
+    assert became == ["keep", "not tried", "no longer proposed"]
+    night.ledger.close()
 
 
 def test_an_experiment_begun_again_after_a_resume_is_one_experiment(view: NightView) -> None:
