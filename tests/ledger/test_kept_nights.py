@@ -50,6 +50,40 @@ def test_the_night_of_the_moe_tile() -> None:
     assert [gate["outcome"] for gate in gates] == ["pass"] * 6 + ["not_run"]
 
 
+def test_the_night_of_the_graphs() -> None:
+    """Found by the reader, proven, measured, gated, kept and confirmed on a real card."""
+    folder = NIGHTS / "2026-11-30-h200-graphs"
+    (started,) = lines(folder, "night_started")
+    assert (started["card"]["name"], started["versions"]["vllm"]) == ("NVIDIA H200", "0.26.0")
+    assert started["config"]["engine"]["compilation"]["cudagraph_capture_sizes"] == [1, 2, 4, 8]
+    first, second = (line["hypothesis"] for line in lines(folder, "experiment_started"))
+    assert (first["proposer"], first["change"]["after"]) == ("graph_coverage", None)
+    assert first["predicted_gain"] == pytest.approx(2.98, abs=0.01)
+    graphs, tile = (line["evidence"] for line in lines(folder, "path_evidence"))
+    assert graphs["outcome"] == tile["outcome"] == "proven"
+    assert graphs["a"]["compilation.cudagraph_capture_sizes"] == [1, 2, 4, 8]
+    assert max(graphs["b"]["compilation.cudagraph_capture_sizes"]) == 64
+    assert [line["verdict"]["word"] for line in lines(folder, "judged")] == ["keep", "inconclusive"]
+    (confirmed,) = lines(folder, "confirmed")
+    verdict = confirmed["verdict"]
+    assert (verdict["word"], round(verdict["ratio"], 2)) == ("keep", 2.89)
+    assert [round(x, 2) for x in verdict["interval"]] == [2.42, 3.46]
+    assert [line["identical"] for line in lines(folder, "installed_trees")] == [None, True]
+    outcomes = [line["result"]["outcome"] for line in lines(folder, "gated")]
+    assert (outcomes.count("pass"), outcomes.count("not_run"), len(outcomes)) == (20, 3, 23)  # no sums were asked
+
+
+def test_what_the_report_of_that_night_says() -> None:
+    report = (NIGHTS / "2026-11-30-h200-graphs" / "report.md").read_text()
+    assert report.startswith("# 2.89× output tokens/s, confirmed")
+    assert "reached 5,270 output tokens/s; the final stack is 0.57× of that: flags of the night file cost" in report
+    assert "the reader defaults proposes to take them back, and was not asked (readers in the night file)." in report
+    tried = report.partition("## What was to be tried")[2]  # in both rounds of research
+    assert "| 1 | cudagraph" in tried and "| 2 | E=64,N=768" in tried
+    assert "what runs of one launch differ by is not known" in report
+    assert "()" not in report and "–" not in report.partition("## The noise floor")[2].partition("##")[0]
+
+
 def test_a_report_names_its_folder_as_the_commands_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "docs" / "a_night"
     shutil.copytree(NIGHTS / "2026-11-30-h200-moe-tile", folder)
