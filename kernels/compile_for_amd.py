@@ -36,10 +36,19 @@ def variants(dtype: str) -> list[tuple[str, Any, dict[str, str], dict[str, int],
         warps = tables.row_for("add_rms_norm", cols)["num_warps"]
         found.append((f"add_rms_norm {cols}", add_rms_norm._add_rms_norm, signature, {"BLOCK": cols}, warps))
     for rows, constants in tables.rows_of("w4a16_linear").items():
-        signature = {"x": pointer, "packed": "*i32", "scales": pointer, "out": pointer}
-        numbers = ("x_stride", "packed_stride", "scales_stride", "out_stride", "rows", "n", "words", "words_per_group")
-        signature |= dict.fromkeys(numbers, "i32") | dict.fromkeys(("ROWS", "N", "WORDS"), "constexpr")
-        found.append((f"w4a16_linear {rows} rows", w4a16_linear._w4a16_linear, signature, constants, 4))
+        signature = {"x": pointer, "packed": "*i32", "scales": pointer, "zeros": pointer, "out": pointer}
+        numbers = ("x_stride", "packed_stride", "scales_stride", "zeros_stride", "out_stride")
+        signature |= dict.fromkeys((*numbers, "rows", "n", "words", "words_per_group"), "i32")
+        signature |= dict.fromkeys(("ZEROS", "ROWS", "N", "WORDS"), "constexpr")
+        for zeros in (False, True):
+            name = f"w4a16_linear {rows} rows{', zeros' if zeros else ''}"
+            found.append((name, w4a16_linear._w4a16_linear, signature, constants | {"ZEROS": zeros}, 4))
+    signature = {"packed": "*i32", "scales": pointer, "zeros": pointer, "out": pointer}
+    sizes = ("packed_stride", "scales_stride", "zeros_stride", "out_stride", "n", "k", "group")
+    signature |= dict.fromkeys(sizes, "i32") | dict.fromkeys(("ZEROS", "N", "K"), "constexpr")
+    for zeros in (False, True):
+        constants = {"ZEROS": zeros, "N": 8, "K": 512}
+        found.append((f"w4a16 unpack{', zeros' if zeros else ''}", w4a16_linear._unpack, signature, constants, 4))
     return found
 
 

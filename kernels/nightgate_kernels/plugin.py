@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 from nightgate_kernels import tables  # type: ignore[import-not-found]  # inside vLLM it is on the path
@@ -10,7 +11,7 @@ from nightgate_kernels import tables  # type: ignore[import-not-found]  # inside
 def register() -> None:
     """Replaces nothing of vLLM's unless a kernel table says `dispatch`: no kernel here has been measured inside an
     engine yet. What it then did, or why it did not, is one line on standard error."""
-    if tables.dispatched("add_rms_norm"):
-        from nightgate_kernels.serve_add_rms_norm import serve  # type: ignore[import-not-found]  # imports torch
-
-        print(f"nightgate_kernels: {serve()}", file=sys.stderr, flush=True)
+    for kernel in tables.SERVES:
+        if tables.dispatched(kernel):
+            serving = importlib.import_module(f"nightgate_kernels.serve_{kernel}")  # imports torch
+            print(f"nightgate_kernels: {serving.serve()}", file=sys.stderr, flush=True)

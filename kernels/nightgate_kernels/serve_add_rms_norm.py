@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from nightgate_kernels.add_rms_norm import LONGEST_ROW, add_rms_norm  # type: ignore[import-not-found]
+from nightgate_kernels.counted import count  # type: ignore[import-not-found]
 
 PROVIDER = "nightgate"
 
@@ -21,6 +22,7 @@ PROVIDER = "nightgate"
 def _op(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    count("add_rms_norm")
     shape = x.shape
     rows, others = x.reshape(-1, shape[-1]), residual.reshape(-1, shape[-1])
     out, residual_out = torch.empty_like(rows), torch.empty_like(others)

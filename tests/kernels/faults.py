@@ -12,6 +12,7 @@ FOLDERS = (ROOT / "kernels", ROOT / "tests" / "kernels" / "inside")
 KERNELS = (
     Kernel("add_rms_norm", "nightgate_kernels.add_rms_norm:add_rms_norm"),
     Kernel("w4a16_linear", "nightgate_kernels.w4a16_linear:w4a16_linear"),
+    Kernel("w4a16_zeros", "nightgate_kernels.w4a16_linear:w4a16_linear"),
 )
 
 # Right, each in another way; they must pass. The faults below are `honest` with one thing wrong.
