@@ -39,6 +39,7 @@ INSIDE_THE_ENGINE = {
     "accuracy_gate/arithmetic/training",
     "accuracy_gate/numerics/inside",
     "benchmarks/random_experts_model.py",  # run by the engine's interpreter, which has torch
+    "benchmarks/random_awq_model.py",  # likewise
     "benchmarks/moe_tiles.py",  # likewise
     "cards/copy_worker.py",  # likewise
     "agents/research/compile/worker.py",  # a script that the engine's interpreter runs; nobody imports it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from agents.tuning.levers import kernel_table
 from agents.tuning.placing import place
 from contracts import Lever
+from kernels.nightgate_kernels import tables
 from kernels.nightgate_kernels.tables import ENV
 from tests.agents.examples import KNOBS, spec
 from tests.agents.tables_examples import write
@@ -58,7 +60,7 @@ def test_a_process_with_the_placement_resolves_the_changed_row_and_says_so(tmp_p
         ("w4a16_linear#8", {"ROWS": 8, "N": 16}, "takes exactly the keys ROWS, N, WORDS"),
         ("w4a16_linear#8", {"ROWS": 8, "N": 12, "WORDS": 64}, "takes a power of two, not 12"),
         ("add_rms_norm#2048", {"num_warps": 32}, "16 warps of 64 lanes"),
-        ("w4a16_linear#dispatch", True, "has no place in vLLM"),
+        ("w4a16_linear#dispatch", 1, "is true or false"),
         ("add_rms_norm#dispatch", "on", "is true or false"),
     ],
 )
@@ -69,8 +71,13 @@ def test_kernel_rows_are_checked(key: str, value: Any, says: str | None) -> None
 
 def test_a_vllm_without_the_operation_has_nothing_to_dispatch(tmp_path: Path) -> None:
     write(tmp_path / "vllm/ir/ops/layernorm.py", "def rms_norm(x): ...\n")
+    write(tmp_path / "vllm/model_executor/kernels/linear/__init__.py", "def choose(): ...\n")
     old = KNOBS.model_copy(update={"path": str(tmp_path / "vllm")})
-    assert "has no vllm.ir.ops.fused_add_rms_norm" in str(kernel_table.validate("add_rms_norm#dispatch", True, old))
+    for kernel, lacks in tables.SERVES.items():
+        assert f"has no {lacks}" in str(kernel_table.validate(f"{kernel}#dispatch", True, old))
+    write(tmp_path / "vllm/ir/ops/layernorm.py", "def fused_add_rms_norm(x): ...\n")
+    write(tmp_path / "vllm/model_executor/kernels/linear/__init__.py", "_POSSIBLE_KERNELS: dict = {}\n")
+    assert not [kernel for kernel in tables.SERVES if kernel_table.validate(f"{kernel}#dispatch", True, old)]
 
 
 # What stands in for a card is Triton's interpreter; the dispatch is vLLM's own.
@@ -106,6 +113,35 @@ def test_vllm_dispatches_to_our_kernel_when_the_table_says_so(tmp_path: Path) ->
     plain = subprocess.run([engine_python(), "-c", SERVE], env=env | path, capture_output=True, text=True,
                            cwd=tmp_path, timeout=250, check=False)  # fmt: skip
     assert "chosen native" in plain.stdout, plain.stderr[-2000:]
+
+
+LAYERS = CHECKOUT / "tests" / "kernels" / "inside" / "serve_w4a16.py"
+
+
+@pytest.mark.engine_python
+def test_real_layers_of_vllm_are_served_by_our_kernel_and_are_right(tmp_path: Path) -> None:
+    """Layers of compressed-tensors (symmetric or not) and AWQ (as on NVIDIA and CPUs, and as on AMD cards), made,
+    loaded and run by vLLM's own classes; the kernel runs in Triton's interpreter. Errors are bfloat16's: with a wrong
+    layout they would be near 1."""
+    from tests.real import engine_python
+
+    rows = {"w4a16_linear#dispatch": True}
+    placement = place(with_entries(spec(python=engine_python()), Lever.KERNEL_TABLE, rows), tmp_path / "placed")
+    path = os.pathsep.join([*placement.python_path, str(CHECKOUT / "kernels" / "nightgate_evidence")])
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRITON_INTERPRET": "1", "NIGHTGATE_EVIDENCE": "1"}
+    done = subprocess.run([engine_python(), str(LAYERS)], env=env | placement.env | {"PYTHONPATH": path},
+                          capture_output=True, text=True, cwd=tmp_path, timeout=250, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "w4a16_linear serves vLLM's 4-bit linear layers, before vLLM's own\n" in done.stderr
+    assert 'nightgate-evidence counter {"count": 8, "name": "w4a16_linear", ' in done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {name: layer["kernel"] for name, layer in found.items()} == {
+        "symmetric": "NightgateW4A16LinearKernel",
+        "zero points": "NightgateW4A16LinearKernel",
+        "awq": "NightgateW4A16LinearKernel",
+        "awq on amd": "True",
+    }
+    assert all(error < 0.06 for layer in found.values() for error in layer["errors"].values()), found
 
 
 def test_the_kernels_folder_is_where_the_lever_says() -> None:

@@ -163,11 +163,15 @@ def test_a_row_of_our_own_tables() -> None:
 
 
 def test_a_kernel_of_ours_that_serves() -> None:
-    said = "nightgate_kernels: add_rms_norm serves vllm.ir.ops.fused_add_rms_norm, before vLLM's own\n"
-    key = "add_rms_norm#dispatch"
-    assert judged(Lever.KERNEL_TABLE, key, None, True, "x\n", said).outcome == "proven"
-    assert judged(Lever.KERNEL_TABLE, key, None, True, "x\n", "x\n").outcome == "absent"
-    assert judged(Lever.KERNEL_TABLE, key, True, None, said, "x\n").outcome == "proven"
+    """Registered is not used: vLLM may have no layer that the kernel computes."""
+    registered = ACTIVE + "nightgate_kernels: w4a16_linear serves vLLM's 4-bit linear layers, before vLLM's own\n"
+    called, key = registered + counted("w4a16_linear", 64), "w4a16_linear#dispatch"
+    proof = judged(Lever.KERNEL_TABLE, key, None, True, ACTIVE, called)
+    assert (proof.outcome, proof.reason) == ("proven", "only arm B calls w4a16_linear at least 64 times")
+    assert judged(Lever.KERNEL_TABLE, key, None, True, ACTIVE, registered).outcome == "absent"
+    assert judged(Lever.KERNEL_TABLE, key, True, None, called, ACTIVE).outcome == "proven"
+    other = ACTIVE + counted("add_rms_norm", 64)
+    assert judged(Lever.KERNEL_TABLE, key, None, True, ACTIVE, other).outcome == "absent"
 
 
 def test_without_the_watcher_nothing_is_known() -> None:

@@ -2,16 +2,16 @@
 
     key  "w4a16_linear#8"           {"ROWS": 8, "N": 16, "WORDS": 64}: the row for up to 8 rows of x
     key  "add_rms_norm#dispatch"    true: it is asked before vLLM's own fused_add_rms_norm
+    key  "w4a16_linear#dispatch"    true: it is asked before vLLM's own kernels for 4-bit linear layers
 
 The tables and what they may hold are in kernels/nightgate_kernels/tables.py. What changes is written as one JSON file,
 which NIGHTGATE_KERNEL_TABLES names; the kernels' folder goes on the engine's path, with the entry point that vLLM's
 plugin loader looks for. All other rows are the built-in ones.
 
 Evidence: the engine's process writes, once a row, when a launch resolves it,
-"nightgate_kernels: table row KERNEL ROW -> {...} (from PATH)", and nothing without a table; at its start, with
-dispatch, "nightgate_kernels: add_rms_norm serves vllm.ir.ops.fused_add_rms_norm, before vLLM's own". A row of a kernel
-that does not serve is never resolved, so its change is seen to do nothing. Nothing here has been run inside an engine
-on a card.
+"nightgate_kernels: table row KERNEL ROW -> {...} (from PATH)", and nothing without a table. Of a kernel that serves,
+each call from vLLM's layers is counted. A row of a kernel that does not serve is never resolved, so its change is seen
+to do nothing. Nothing here has been run inside an engine on a card.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 ENTRY = "[vllm.general_plugins]\nnightgate_kernels = nightgate_kernels.plugin:register\n"
 METADATA = "Metadata-Version: 2.1\nName: nightgate-kernels\nVersion: 0.1.0\n"
 
+# What vLLM must have for a kernel to serve: a file below its folder, and what stands in it.
+WHERE = {
+    "add_rms_norm": ("ir/ops/layernorm.py", "def fused_add_rms_norm("),
+    "w4a16_linear": ("model_executor/kernels/linear/__init__.py", "_POSSIBLE_KERNELS: "),
+}
+
 keys = partial(in_overlay.keys, Lever.KERNEL_TABLE)
 read = partial(in_overlay.read, Lever.KERNEL_TABLE)
 write = partial(in_overlay.write, Lever.KERNEL_TABLE)
@@ -50,11 +56,10 @@ def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
     found = split(key)
     if found is None or found.row != DISPATCH or value is not True or not knobs.path:
         return None
-    _, _, op = SERVES[found.file].rpartition(".")
-    source = Path(knobs.path) / "ir" / "ops" / "layernorm.py"
+    file, line = WHERE[found.file]
+    source = Path(knobs.path) / file
     text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
-    there = f"def {op}(" in text
-    return None if there else f"vLLM {knobs.version} has no {SERVES[found.file]}, so nothing would change"
+    return None if line in text else f"vLLM {knobs.version} has no {SERVES[found.file]}, so nothing would change"
 
 
 def place(entries: Mapping[str, JsonValue], python: str, folder: Path, env: Mapping[str, str]) -> Placed:
