@@ -1,0 +1,101 @@
+"""Would nightgate's own kernel for 4-bit weights (kernels/nightgate_kernels/w4a16_linear.py) be worth a try here?
+
+It is written for cards without matrix units, whose decode steps read weights and do little else: there vLLM multiplies
+4-bit weights by Triton kernels made for matrix units. It reads the weights once for every 8 tokens of a step, so the
+fewer the better; above 64 it unpacks them, as vLLM's own does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.research.captured import Step, decode_step, step_evidence
+from agents.research.dossier import Dossier
+from agents.research.finding import Finding, Terms
+from agents.research.model_shape import ModelShape
+from agents.research.served import plain_dtype
+from agents.research.shares import share
+from agents.tuning.levers import LEVERS
+from contracts import Change, Evidence, Lever
+
+NAME = "own_kernels"
+FOR_NIGHTS = True
+
+KEY = "w4a16_linear#dispatch"
+ONE_READ, MOST = 8, 64  # tokens of a step: weights are read once; the kernel computes at all
+# From another kernel of this kind, written by hand for a Z100: QKV 63 -> 50 us, gate/up 105 -> 96.6, down 74.5 -> 51
+# (configs/priors/gfx906.yaml, wave64-w4a16-gfx906), 1.23 in all. Ours was never timed on a card without matrix units.
+SPEEDUP = 1.2
+SPEEDUP_FROM = "published of another such kernel on a Z100, three layers of one model; this one was never timed there"
+PROBABILITY, PROBABILITY_READ_AGAIN = 0.3, 0.1  # judged
+
+
+def look(dossier: Dossier) -> list[Finding]:
+    model, sheet, step = dossier.model, dossier.sheet, decode_step(dossier)
+    if model is None or sheet is None or "mfma" not in sheet.absent:
+        return []
+    lever = LEVERS[Lever.KERNEL_TABLE]
+    if _unfit(model, dossier) or step is None or step.tokens > MOST or lever.read(dossier.spec, KEY) is not None:
+        return []
+    part = share(dossier, "decode", "gemm")
+    if part is None or lever.validate(KEY, True, dossier.knobs) is not None:
+        return []
+    reads = -(-step.tokens // ONE_READ)
+    times = "once" if reads == 1 else f"{reads} times"
+    title = (
+        "4-bit weights are multiplied by vLLM's Triton kernels, which are made for matrix units; "
+        f"{sheet.arch} has none, and nightgate's kernel reads each weight {times} a decode step"
+    )
+    return [
+        Finding(
+            reader=NAME,
+            kind="opportunity",
+            title=title,
+            evidence=_evidence(model, step, sheet.arch),
+            fix=f'engine.overlay: {{kernel_table: {{"{KEY}": true}}}}',
+            change=Change(lever=Lever.KERNEL_TABLE, key=KEY, before=None, after=True),
+            terms=Terms(
+                phase="decode",
+                share=part.value,
+                share_from=part.words,
+                share_measured=part.measured,
+                speedup=SPEEDUP,
+                speedup_from=SPEEDUP_FROM,
+                probability=PROBABILITY if reads == 1 else PROBABILITY_READ_AGAIN,
+                cost_s=dossier.cost_s(),
+            ),
+            risk="medium",
+        )
+    ]
+
+
+def _unfit(model: ModelShape, dossier: Dossier) -> bool:
+    """Other weights than the kernel's (serve_w4a16_linear.py): 4 bits in groups of a multiple of 8, no act-order,
+    activations of 16 bits."""
+    config = model.quantization_config
+    if plain_dtype(model, dossier.spec.flags) not in ("fp16", "bf16"):
+        return True
+    if model.quantization == "compressed-tensors":
+        groups = config.get("config_groups")
+        weights = [g.get("weights") for g in groups.values() if isinstance(g, dict)] if isinstance(groups, dict) else []
+        plain = [w for w in weights if isinstance(w, dict)]
+        return not plain or not all(
+            _four_bits(w.get("num_bits"), w.get("group_size"), w.get("actorder")) for w in plain
+        )
+    if model.quantization in ("awq", "gptq"):
+        return not _four_bits(config.get("bits"), config.get("group_size"), config.get("desc_act"))
+    return True
+
+
+def _four_bits(bits: Any, group: Any, reordered: Any) -> bool:
+    return bits == 4 and isinstance(group, int) and group > 0 and group % 8 == 0 and not reordered
+
+
+def _evidence(model: ModelShape, step: Step, arch: str) -> tuple[Evidence, ...]:
+    config = model.quantization_config
+    detail = f"{model.quantization}, groups of {config.get('group_size', 'its own size')}"
+    return (
+        Evidence(source="config.json#quantization_config", detail=detail),
+        Evidence(source=f"configs/cards/{arch}.yaml#absent", detail="mfma"),
+        step_evidence(step),
+    )
