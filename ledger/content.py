@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contracts import JudgeRule, Measurement, Verdict
-from ledger import card_words, words
+from contracts import Evidence, GateResult, JudgeRule, Measurement, PathEvidence, Verdict
+from ledger import answers, card_words, words
 from ledger.card_seen import card_seen
 from ledger.forest import axis
+from ledger.next_steps import next_steps, upstream
 from ledger.view import NightView, Try, medians
 from ledger.words import (
     between,
@@ -20,6 +20,7 @@ from ledger.words import (
     gibibytes,
     limit_words,
     metric_words,
+    named,
     number,
     percent,
     times,
@@ -27,6 +28,9 @@ from ledger.words import (
 
 WARNINGS_SHOWN = 40
 TAIL_LINES = 12  # of an engine's log; the whole log is under artifacts/
+FIRST_NUMBERS = (  # of the medians, beside the objective's and the limited ones; all of them are further down
+    "requests_per_s", "ttft_ms_p50", "ttft_ms_p95", "tpot_ms_p50", "tpot_ms_p95", "e2e_ms_p50", "e2e_ms_p95",
+)  # fmt: skip
 
 
 def content(view: NightView, night: str) -> dict[str, Any]:
@@ -41,16 +45,21 @@ def content(view: NightView, night: str) -> dict[str, Any]:
     return {
         "night": night,
         "view": view,
-        "headline": words.headline(view),
+        "headline": (said := words.headline(view)),
+        "lead": named(said.detail),
         "state": words.state_words(view),
         "stand_in": words.stand_in(view),
         "traps": words.traps(view),
         "trees_changed": words.trees_changed(view),
         "measured_on": _measured_on(view),
         "before_after": _before_after(view),
+        "worse": _worse(view),
         "stock_words": _stock_words(view),
         "rows": rows,
+        "false_keep": percent(view.config.judge.false_keep_chance) if view.config else None,
         "kept": _kept(view),
+        "next_steps": next_steps(view),
+        "upstream": upstream(view),
         "place": _place(view),
         "axis": scale,
         "confirmed_mark": scale.mark(view.confirmed.verdict) if view.confirmed else None,
@@ -62,7 +71,9 @@ def content(view: NightView, night: str) -> dict[str, Any]:
         "shares": _shares(view),
         "trouble": _trouble(view),
         "failures": [_failure(view, f) for f in view.failures],
-        "confirm_gates": view.confirmed.gates if view.confirmed else (),
+        "answers": answers.lines(view.confirmed.gates) if view.confirmed else (),
+        "gate_rows": _gate_rows(view),
+        "sights": answers.sights(_gates(view)),
     }
 
 
@@ -79,7 +90,7 @@ def _row(view: NightView, t: Try) -> dict[str, Any]:
         "kept": e.id in view.kept_ids,
         "verdict": verdict,
         "word": words.word_of(e),
-        "reason": clean(verdict.reason) if verdict else _not_judged(view),
+        "reason": named(verdict.reason) if verdict else _not_judged(view),
         "ratio": times(verdict.ratio if verdict else None),
         "interval": between(verdict.interval if verdict else None),
         "confidence": percent(verdict.confidence if verdict else None),
@@ -87,14 +98,37 @@ def _row(view: NightView, t: Try) -> dict[str, Any]:
         "launch_pairs": verdict.launch_pairs if verdict else 0,
         "arms": _arms_words(view, e.measurements, verdict),
         "card": card_words.experiment_words(e.measurements, view.config.judge if view.config else JudgeRule()),
-        "gates": e.gates,
+        "answers": answers.lines(e.gates),
         "path": e.path_evidence,
-        "seen": words.seen(e.path_evidence) if e.path_evidence else (),
+        "seen": _seen(e.path_evidence) if e.path_evidence else (),
         "seconds": words.try_seconds(t),
-        "why": e.hypothesis.why,
+        "why": clean(e.hypothesis.why),
+        "evidence": _evidence(e.hypothesis.evidence),
         "proposer": e.hypothesis.proposer,
         "predicted": times(e.hypothesis.predicted_gain),
     }
+
+
+def _seen(evidence: PathEvidence) -> list[tuple[str, str]]:
+    """What was seen in each arm, where the reason has not said it already (`key = value`: by its value)."""
+    return [(arm, text) for arm, text in words.seen(evidence) if text.rpartition(" = ")[2] not in evidence.reason]
+
+
+def _evidence(found: tuple[Evidence, ...]) -> list[tuple[str, str]]:
+    return [(clean(x.source), clean(x.detail)) for x in found]
+
+
+def _gates(view: NightView) -> tuple[GateResult, ...]:
+    """Of the final stack, then of every experiment."""
+    confirmed = view.confirmed.gates if view.confirmed else ()
+    return (*confirmed, *(gate for e in view.experiments for gate in e.gates))
+
+
+def _gate_rows(view: NightView) -> list[answers.Row]:
+    rows = answers.rows(view.confirmed.gates, "final stack") if view.confirmed else []
+    for i, e in enumerate(view.experiments, 1):
+        rows += answers.rows(e.gates, f"experiment {i}")
+    return rows
 
 
 def _not_judged(view: NightView) -> str:
@@ -117,8 +151,9 @@ def _arms_words(view: NightView, runs: tuple[Measurement, ...], verdict: Verdict
         for name in names
         if name in by_arm["A"] or name in by_arm["B"]
     ]
-    void = sum(1 for m in runs if m.void_reasons)
-    parts.append(f"{len(runs)} runs" + (f", {void} void" if void else ""))
+    void = [m for m in runs if m.void_reasons]
+    why = "; ".join(dict.fromkeys(reason for m in void for reason in m.void_reasons))
+    parts.append(f"{len(runs)} runs" + (f", {len(void)} void ({clean(why)})" if void else ""))
     return "; ".join(parts)
 
 
@@ -183,16 +218,20 @@ def _vllm_first(item: tuple[str, str | None]) -> tuple[bool, str]:
     return item[0] != "vllm", item[0]
 
 
-def _before_after(view: NightView) -> list[dict[str, str]]:
-    """The confirmation's medians, the objective's metric first. Without a confirmation: the baseline alone."""
+def _before_after(view: NightView) -> list[dict[str, Any]]:
+    """The confirmation's medians, the objective's metric first; `first`: what the top of the report shows. Without a
+    confirmation: the baseline alone."""
     confirmed = view.confirmed
     base = confirmed.base if confirmed else view.baseline.metrics if view.baseline else {}
     final = confirmed.final if confirmed else {}
     stock = (confirmed.stock or {}) if confirmed else {}
     names = sorted({*base, *final}, key=lambda name: (name != view.metric, name))
+    limits = view.config.workload.objective.limits if view.config else ()
+    first = {view.metric, *(limit.metric for limit in limits), *FIRST_NUMBERS}
     return [
         {
             "metric": metric_words(name),
+            "first": name in first,
             "base": number(base.get(name)),
             "final": number(final.get(name)),
             "stock": number(stock.get(name)),
@@ -200,6 +239,22 @@ def _before_after(view: NightView) -> list[dict[str, str]]:
         for name in names
         if base.get(name) is not None or final.get(name) is not None
     ]
+
+
+def _worse(view: NightView) -> str | None:
+    """Which medians of the final stack are worse than the base's by more than tonight's noise, or the smallest gain."""
+    if not view.confirmed:
+        return None
+    noise = view.baseline.noise.launch_sd if view.baseline else 0.0
+    allowed = 1 + max(noise, view.config.judge.smallest_gain if view.config else 0.0)
+    told = []
+    for name, after in sorted(view.confirmed.final.items()):
+        before = view.confirmed.base.get(name)
+        if not before or not after or not (words.lower_is_better(name) or "_per_s" in name):
+            continue
+        if (after / before if words.lower_is_better(name) else before / after) > allowed:
+            told.append(f"{metric_words(name)} {number(before)} → {number(after)}")
+    return f"Worse than before, by medians that nobody judged: {', '.join(told)}." if told else None
 
 
 def _stock_words(view: NightView) -> str | None:
@@ -213,28 +268,24 @@ def _stock_words(view: NightView) -> str | None:
     return (
         f"The engine's own defaults, launched once and not judged, reached {number(stock)} "
         f"{metric_words(view.metric)}; the final stack is {times(ratio)} of that"
-        + (_why_not_stock(view, view.confirmed.stock) if ratio < 1 else "")
+        + (_why_not_stock(view) if ratio < 1 else "")
         + "."
     )
 
 
-def _why_not_stock(view: NightView, stock: Mapping[str, float | None]) -> str:
-    """What a reader who sees faster defaults should know next: they break a limit, or what to try tomorrow."""
-    if view.config is None or view.baseline is None:
-        return ""
-    for limit in view.config.workload.objective.limits:
-        had, base = stock.get(limit.metric), view.baseline.metrics.get(limit.metric)
-        most = limit.at_most if limit.times_baseline is None else base and limit.times_baseline * base
-        if had and most and had > most:
-            return f", but they had {metric_words(limit.metric)} {number(had)} of at most {number(most)}"
-    asked = view.config.readers is None or "defaults" in view.config.readers
-    next_night = "proposes to take them back" + ("" if asked else ", and was not asked (readers in the night file)")
-    return f": flags of the night file cost more than the night won; the reader defaults {next_night}"
+def _why_not_stock(view: NightView) -> str:
+    """What defaults that are faster mean: they break a limit, or the night file's flags cost more than was won."""
+    stock = view.confirmed.stock if view.confirmed else None
+    if stock and (broken := words.broken_limit(view, stock)):
+        metric, had, most = broken
+        return f", but they had {metric_words(metric)} {number(had)} of at most {number(most)}"
+    return ": flags of the night file cost more than the night won (what to do: below)"
 
 
 def _hypotheses(view: NightView) -> list[dict[str, Any]]:
     became = {h.id: "no longer proposed" for h in view.earlier} | {h.id: "not tried" for h in view.hypotheses}
     became |= {t.experiment.hypothesis.id: words.word_of(t.experiment) for t in view.tries}
+    numbers = {t.experiment.hypothesis.id: i for i, t in enumerate(view.tries, 1)}
     return [
         {
             "change": change_words(h.change),
@@ -246,8 +297,9 @@ def _hypotheses(view: NightView) -> list[dict[str, Any]]:
             "cost": duration(h.cost_s),
             "score": f"{1000 * h.score:.2f}",
             "why": clean(h.why),
-            "evidence": [(clean(x.source), clean(x.detail)) for x in h.evidence],
+            "evidence": _evidence(h.evidence),
             "became": became[h.id],
+            "number": numbers.get(h.id),  # of its experiment, which says why it was tried
         }
         for h in view.considered
     ]

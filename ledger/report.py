@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from ledger.errors import LedgerError
 from ledger.view import NightView
 
 TEMPLATES = Path(__file__).parent / "templates"
+_LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # one inside a word is no markup
 
 
 def write_report(view: NightView, night_dir: Path | str) -> tuple[Path, Path]:
@@ -51,6 +53,7 @@ def _environment(html: bool) -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         autoescape=html,
         undefined=StrictUndefined,
+        keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -68,9 +71,9 @@ def _environment(html: bool) -> Environment:
 def _cell(text: object) -> str:
     """Text for a Markdown table or line: nothing in it becomes markup or breaks the row."""
     plain = " ".join(words.clean(str(text)).split())
-    for mark, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*"), ("_", "\\_")):
+    for mark, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*")):
         plain = plain.replace(mark, instead)
-    return plain
+    return _LOOSE_UNDERSCORE.sub(r"\\_", plain)
 
 
 def _replace(path: Path, text: str) -> Path:

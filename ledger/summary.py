@@ -7,6 +7,7 @@ from typing import Any
 from contracts import JudgeRule, Verdict, VerdictWord
 from ledger import card_words
 from ledger.card_seen import card_seen
+from ledger.next_steps import next_steps, upstream
 from ledger.view import NightView, Try, medians
 from ledger.words import headline, stand_in
 
@@ -36,6 +37,8 @@ def summary(view: NightView) -> dict[str, Any]:
         "noise_floor": view.baseline.noise.model_dump(mode="json") if view.baseline else None,
         "confirmed_gain": _gain(confirmed.verdict) if confirmed and said.confirmed else None,
         "confirmation": confirmed.model_dump(mode="json") if confirmed else None,
+        "next_steps": next_steps(view),
+        "upstream": upstream(view),
         "kept": list(view.kept_ids),
         "incumbent": {
             "spec_id": view.incumbent_spec_id,

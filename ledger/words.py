@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, VerdictWord, value_words
@@ -39,7 +40,7 @@ def clean(text: str) -> str:
 def sentence(text: str) -> str:
     """With a capital and a full stop; a name like max-num-seqs at its start stays as it is."""
     text = clean(text).strip()
-    first = text.split(" ", 1)[0]
+    first = text.split(" ", 1)[0].rstrip(":,")
     if first.isalpha() and first.islower():
         text = text[0].upper() + text[1:]
     return text if not text or text[-1] in ".!?" else text + "."
@@ -90,7 +91,17 @@ def metric_words(name: str) -> str:
     if latency:
         what = latency[1].upper() if len(latency[1]) <= 4 and latency[1] != "e2e" else latency[1]
         return f"{what} {latency[2]} in ms" if latency[2] else f"{what} in ms"
+    if name.endswith("_little"):
+        return f"{metric_words(name.removesuffix('_little'))} by Little's law"
     return name.replace("_per_s", "/s").replace("_", " ")
+
+
+_METRIC = re.compile(r"\b[a-z]\w*_(?:per_s|ms(?:_(?:p\d+|mean|median))?)\b")
+
+
+def named(text: str) -> str:
+    """`output_tokens_per_s 2.69x; tpot_ms_p95 12 of at most 49 ms` with its metrics' names in words."""
+    return _METRIC.sub(lambda name: metric_words(name[0]).removesuffix(" in ms"), clean(text))
 
 
 def lower_is_better(name: str) -> bool:
@@ -174,6 +185,27 @@ def _why_nothing(view: NightView) -> str:
 def word_of(experiment: Experiment) -> str:
     """The verdict's word; an experiment without one was in flight."""
     return experiment.verdict.word.value if experiment.verdict else "not judged"
+
+
+def defaults_won(view: NightView) -> bool:
+    """Did the engine's own defaults, launched once at the confirmation, beat the final stack within the limits?"""
+    if not view.confirmed or not view.confirmed.stock:
+        return False
+    stock, final = view.confirmed.stock.get(view.metric), view.confirmed.final.get(view.metric)
+    if not stock or not final or stock == final or (stock < final) != lower_is_better(view.metric):
+        return False
+    return broken_limit(view, view.confirmed.stock) is None
+
+
+def broken_limit(view: NightView, had: Mapping[str, float | None]) -> tuple[str, float, float] | None:
+    """The first limit of the objective that these metrics break: its metric, what they had, and the most it allows."""
+    limits = view.config.workload.objective.limits if view.config and view.baseline else ()
+    for limit in limits:
+        value, base = had.get(limit.metric), view.baseline.metrics.get(limit.metric) if view.baseline else None
+        most = limit.at_most if limit.times_baseline is None else base and limit.times_baseline * base
+        if value and most and value > most:
+            return limit.metric, value, most
+    return None
 
 
 def traps(view: NightView) -> str | None:

@@ -80,7 +80,7 @@ def test_the_summary_has_what_the_issue_asks_for(view: NightView) -> None:
 @pytest.mark.parametrize(
     ("speed", "tpot", "told"),
     [
-        (500.0, 85.0, "0.67× of that: flags of the night file cost more than the night won; the reader defaults "),
+        (500.0, 85.0, "0.67× of that: flags of the night file cost more than the night won (what to do: below)."),
         (500.0, 400.0, "0.67× of that, but they had TPOT p95 in ms 400.0 of at most 90."),  # no advice, then
         (300.0, 400.0, "1.117× of that."),
     ],
@@ -90,6 +90,13 @@ def test_what_defaults_that_are_faster_mean(view: NightView, speed: float, tpot:
     stock = {"output_tokens_per_s": speed, "tpot_ms_p95": tpot}
     report = render_markdown(view.but(confirmed=view.confirmed.model_copy(update={"stock": stock})), "night")
     assert told in report
+
+
+def test_what_became_worse_is_told_though_no_limit_was_set_on_it(view: NightView) -> None:
+    assert "TTFT p50 in ms 380.0 → 402.0" in render_markdown(view, "n")  # 5.8 %, and tonight's noise is 1.1 %
+    assert view.baseline
+    noisy = view.baseline.model_copy(update={"noise": view.baseline.noise.model_copy(update={"launch_sd": 0.1})})
+    assert "Worse than before" not in render_markdown(view.but(baseline=noisy), "n")
 
 
 def test_without_a_kept_confirmation_there_is_no_confirmed_gain(tmp_path: Path) -> None:
@@ -159,6 +166,7 @@ def test_both_reports_show_the_floor_of_the_sums_and_what_a_gate_could_see(view:
     write_report(view, tmp_path)
     for name in ("report.md", "report.html"):
         text = (tmp_path / name).read_text()
+        assert text.endswith("\n") and text.count("one changed layer of 30") == 1  # equal for every gate: told once
         assert "the unchanged engine has 199 of 200 right (99.5 %)" in text
         assert "must lose less than 2 points on the same ones" in text and "does, reach 96.5 %" in text
         assert "one changed layer of 30 would part 24 of 24 answers" in text  # a gate's power
