@@ -121,6 +121,8 @@ def step_evidence(step: Step) -> Evidence:
 
 def rule_of(dossier: Dossier) -> tuple[DefaultRule | None, Evidence]:
     """The installed version's default, and the line that says it."""
+    if not dossier.knobs.path:
+        return None, Evidence(source="no vLLM", detail="vLLM's default list: no vLLM was given")
     root = Path(dossier.knobs.path)
     text, problem = read_text(root / SOURCE)
     source = f"{root.name}/{SOURCE}"

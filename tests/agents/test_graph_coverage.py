@@ -42,6 +42,12 @@ def night(tmp_path: Path, compilation: dict[str, Any], source: str = SOURCE, **c
     return dossier(**{**base, **changes})
 
 
+def test_without_a_vllm_it_says_so_and_names_no_file(tmp_path: Path) -> None:
+    (found,) = look(night(tmp_path, {}, knobs=KNOBS.model_copy(update={"path": ""})))
+    assert found.title.endswith("is not known: vLLM's default list: no vLLM was given")
+    assert "config/vllm.py" not in str(found.evidence)
+
+
 def test_a_list_set_by_hand_that_draft_tokens_outgrow_goes_back_to_the_default(tmp_path: Path) -> None:
     (found,) = look(night(tmp_path, {"cudagraph_capture_sizes": OWN}))
     assert found.title == (
