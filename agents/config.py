@@ -25,6 +25,7 @@ from agents.strict_yaml import Document, KeyPath, YamlProblem, read_yaml, show_p
 from contracts import NightConfig
 
 ROOT = Path(__file__).resolve().parents[1]  # this checkout
+OUTSIDE = "; the night file is in no checkout, so paths count from its folder: put it into one, or write the whole path"
 MOST_LINES = 10
 
 
@@ -180,7 +181,8 @@ def _workload_file(night: Document, data: dict[str, Any], base: Path) -> Documen
         document = read_yaml(path)
     except YamlProblem as problem:
         where = f"{night.path}:{night.lines[('workload',)]}"
-        raise YamlProblem(*(f"{where}: workload: {line}" for line in problem.lines)) from None
+        outside = "" if path.exists() or Path(named).is_absolute() or (base / "run_night.py").is_file() else OUTSIDE
+        raise YamlProblem(*(f"{where}: workload: {line}{outside}" for line in problem.lines)) from None
     document.path = Path(os.path.relpath(path)) if path.is_relative_to(Path.cwd()) else path
     content = _mapping_of(document, "requests, input_tokens and output_tokens")
     data["workload"] = {"name": path.stem, **content}

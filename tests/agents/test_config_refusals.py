@@ -223,6 +223,12 @@ def test_a_mistake_in_a_workload_file_names_that_file(checkout: Path) -> None:
     workload.unlink()
     (line,) = refused(path)
     assert line == f"x.yaml:7: workload: {workload}: no such file"
+    (checkout / "run_night.py").unlink()  # outside a checkout the path is another, and the line says which
+    (line,) = refused(path)
+    assert line.startswith(
+        f"x.yaml:7: workload: {checkout}/nights/chat.yaml: no such file; {checkout}/nights has: x.yaml"
+    )
+    assert line.endswith("in no checkout, so paths count from its folder: put it into one, or write the whole path")
 
 
 def test_paths_that_lead_nowhere(checkout: Path) -> None:
