@@ -65,6 +65,7 @@ def content(view: NightView, night: str) -> dict[str, Any]:
         "confirmed_mark": scale.mark(view.confirmed.verdict) if view.confirmed else None,
         "confirmed_ratio": times(view.confirmed.verdict.ratio) if view.confirmed else "–",
         "hypotheses": _hypotheses(view),
+        "dropped": words.folded(view.dropped),
         "card_meanwhile": card_words.night_words(view, card_seen(view)),
         "noise": _noise_words(view),
         "sums": _sums(view),

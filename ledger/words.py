@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, VerdictWord, value_words
@@ -263,6 +264,23 @@ def limit_words(limit: Limit) -> str:
     """tpot ms p95 at most 60, or at most 2.5 times the baseline."""
     most = number(limit.at_most) if limit.at_most is not None else f"{number(limit.times_baseline)} times the baseline"
     return f"{metric_words(limit.metric)} at most {most}"
+
+
+_ENTRY = re.compile(r"(?P<file>\S+)#\S+ (?P<why>\(\w+\): .+)")
+
+
+def folded(dropped: Sequence[str]) -> list[str]:
+    """What was left out, with a file's entries that were left out for one reason in one line (40 priors of another
+    card's); the JSON names each."""
+    found = [_ENTRY.fullmatch(line) for line in dropped]
+    count = Counter((m["file"], m["why"]) for m in found if m)
+    lines = [
+        f"{count[m['file'], m['why']]} entries of {m['file']} {m['why']}"
+        if m and count[m["file"], m["why"]] > 1
+        else line
+        for line, m in zip(dropped, found, strict=True)
+    ]
+    return list(dict.fromkeys(lines))
 
 
 SEEN_CHARS = 300  # of what was seen in one arm; the ledger has all of it

@@ -255,6 +255,20 @@ def test_an_endless_interval_is_cut_and_does_not_squeeze_the_rest() -> None:
     assert 0 < (axis([worse], 0.02).mark(worse) or scale.mark(KEEP_SEQS)).at < 20  # type: ignore[union-attr]
 
 
+def test_entries_of_a_file_that_were_left_out_for_one_reason_are_one_line() -> None:
+    amd = "(prior): it is for amd, this card is cpu"
+    told = [
+        f"a.yaml#one {amd}",
+        "roofline: no sheet",
+        f"a.yaml#two {amd}",
+        f"b.yaml#one {amd}",
+        "a.yaml#c (prior): old",
+    ]
+    assert words.folded(told) == [
+        f"2 entries of a.yaml {amd}", "roofline: no sheet", f"b.yaml#one {amd}", "a.yaml#c (prior): old",
+    ]  # fmt: skip
+
+
 def test_numbers_in_words() -> None:
     assert (times(1.004), times(1.76), times(None), times(0.5)) == ("1.004×", "1.76×", "–", "0.50×")
     assert (duration(0.05), duration(61), duration(118), duration(4000), duration(30000)) == (
