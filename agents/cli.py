@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agents.command import DONE, PROBLEM, guarded_command, print_json, say
+from agents.command import DONE, PROBLEM, Problem, guarded_command, print_json, say
 from agents.config import load_night
 from agents.doctor import doctor
 from agents.live import live
@@ -20,6 +20,7 @@ from cards.choose import choose_card
 from contracts import Hypothesis, NightConfig
 from ledger.errors import LedgerError, NoNight
 from ledger.summary import summary
+from ledger.words import folded
 
 
 def run_command(config_path: Path, hours: float | None, resume: bool, dry_run: bool, logs: Path, as_json: bool) -> int:
@@ -71,14 +72,19 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
 
     card, why = choose_card(config)
     problems = preflight(config, card, logs / config.name)
-    found = research(first_dossier(config, card), config.readers)
+    try:
+        found = research(first_dossier(config, card), config.readers)
+    except (OSError, ValueError, Problem) as error:  # no model, no vLLM, no image: preflight has said so, with the fix
+        if not any(problem.fatal for problem in problems):
+            raise
+        found, also = None, "" if isinstance(error, OSError) else f" ({' '.join(str(error).split())})"
     if as_json:
         print_json(
             {
                 "card": card.model_dump(mode="json"),
                 "problems": [p.model_dump(mode="json") for p in problems],
-                "hypotheses": [h.model_dump(mode="json") for h in found.hypotheses],
-                "dropped": list(found.dropped),
+                "hypotheses": [h.model_dump(mode="json") for h in found.hypotheses] if found else None,
+                "dropped": list(found.dropped) if found else [],
             }
         )
     else:
@@ -86,8 +92,15 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
         console.print(f"card: {card.name} ({card.arch}), {why}", markup=False)
         for problem in problems:
             console.print(f"{'PROBLEM' if problem.fatal else 'warning'}: {problem.what}: {problem.fix}", markup=False)
+        if found is None:
+            console.print(
+                f"What would be tried cannot be told before that is mended{also}. Without the card or the engine, "
+                "`audit --night CONFIG --arch CARD --model config.json --vllm TREE` says what is worth trying.",
+                markup=False,
+            )
+            return PROBLEM
         console.print(hypotheses_table(found.hypotheses))
-        for line in found.dropped:
+        for line in folded(found.dropped):
             console.print(f"note: {line}", markup=False)
         console.print(spent_words(found.hypotheses, config.judge.smallest_gain))
         console.print("Nothing was started. Readers that need a profile add theirs in the night itself.")

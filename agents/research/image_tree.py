@@ -43,7 +43,8 @@ def vllm_of(container: Container, cache: Path | None = None) -> Path:
     """The folder `vllm`, with `aiter` beside it where the image has that. Raises KnobsError with one line."""
     code, said = _run([container.runtime, "image", "inspect", "-f", "{{.Id}}", container.image])
     if code != 0 or not said:
-        raise KnobsError(f"the image {container.image} is not here ({said}): fetch it with {container.runtime} pull")
+        fix = f"fetch it with {container.runtime} pull, or start {container.runtime} where that does not answer"
+        raise KnobsError(f"the image {container.image} cannot be looked at ({said}): {fix}")
     out = (cache or default_cache("images")) / said.rpartition(":")[2][:24]
     tree = out / "tree"
     if not tree.is_dir():

@@ -97,6 +97,17 @@ def test_a_dry_run_says_what_its_list_takes_and_what_an_empty_one_means(tmp_path
     )
 
 
+def test_a_dry_run_without_the_model_says_what_preflight_says(tmp_path: Path) -> None:
+    engine: dict[str, Any] = NIGHT["engine"]  # type: ignore[assignment]
+    night = write_night(tmp_path, engine=engine | {"model": "/nowhere/model"})
+    done = run(str(night), "--dry-run", "--logs", str(tmp_path / "logs"))
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 1 and "PROBLEM: engine.model: /nowhere/model is no folder: correct the path" in said
+    assert "What would be tried cannot be told before that is mended" in said and "audit --night CONFIG --arch" in said
+    told = json.loads(run(str(night), "--dry-run", "--json", "--logs", str(tmp_path / "logs")).stdout)
+    assert told["hypotheses"] is None and told["problems"]
+
+
 def test_resume_without_a_night_says_how_to_start_one(tmp_path: Path) -> None:
     done = run(str(write_night(tmp_path)), "--resume", "--logs", str(tmp_path / "logs"))
     assert done.returncode == 2 and "leave out --resume" in done.stderr
