@@ -1,10 +1,11 @@
-"""docs/cards.md: its night file loads, its marks are the five that it explains, its commands pass the devices."""
+"""docs/cards.md: its night files load, its marks are the five that it explains, its commands pass the devices."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from agents.config import load_night
@@ -16,15 +17,25 @@ PAGE = (ROOT / "docs/cards.md").read_text(encoding="utf-8")
 MARKS = {"measured here", "read in source", "published", "recorded night", "never run"}
 
 
-def test_the_night_file_loads(tmp_path: Path) -> None:
-    (snippet,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+NIGHT_FILES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("snippet", NIGHT_FILES)
+def test_the_night_file_loads(snippet: str, tmp_path: Path) -> None:
     data = yaml.safe_load(snippet)
     data["priors"] = [str(ROOT / path) for path in data["priors"]]
     data["workload"] = str(ROOT / data["workload"])
     path = tmp_path / "night.yaml"
     path.write_text(yaml.safe_dump(data))
     night = load_night(path)
-    assert night.card.copy_test and night.engine.flags["dtype"] == "float16"
+    assert night.card.copy_test and night.limits.engine_start_s == 1800 and night.priors
+    assert night.engine.flags["tensor-parallel-size"] == 1
+
+
+def test_one_night_file_is_for_cards_without_bf16_and_one_for_the_mi355x() -> None:
+    without_bf16, mi355x = (yaml.safe_load(snippet) for snippet in NIGHT_FILES)
+    assert without_bf16["engine"]["flags"]["dtype"] == "float16" and "dtype" not in mi355x["engine"]["flags"]
+    assert mi355x["engine"]["env"] == {"VLLM_ROCM_USE_AITER": "1"}
 
 
 def test_only_marks_that_it_explains() -> None:
