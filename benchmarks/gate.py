@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+from pydantic import JsonValue
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -31,7 +32,7 @@ from accuracy_gate.gsm8k import Answers
 from accuracy_gate.gsm8k.check import check as check_sums
 from accuracy_gate.reference import NightReference
 from benchmarks.gate_collect import Gate, Place, Process, Size, questions_of, run_process, secret, spec
-from contracts import GateResult, JsonValue
+from contracts import GateResult
 
 FLOOR, MARGIN = 0.965, 0.03  # the embedded night's
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import JsonValue
+
 from accuracy_gate import gsm8k, held_out
 from accuracy_gate.collect import Mode, TokenRun, collect
 from accuracy_gate.drift_collect import DriftRun, collect_drift
@@ -23,7 +25,7 @@ from accuracy_gate.gsm8k.paired import stop_on_harm
 from accuracy_gate.texts import fixed_texts
 from accuracy_gate.widths import plan
 from agents.gating import READ_BACK
-from contracts import EngineSpec, Frozen, JsonValue, Limits
+from contracts import EngineSpec, Frozen, Limits
 from engine.running import RunningEngine
 from engine.server import Engine
 
