@@ -8,6 +8,7 @@ a gate wrote is left out: its power is told where it differs, and once where it 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from contracts import Frozen, GateResult
@@ -60,6 +61,15 @@ def lines(gates: Sequence[GateResult]) -> list[Line]:
             which = which if len(same) > 1 else ""
             told.append(Line(mark=outcome, text=f"{check}{which}: {clean(farthest.reason)}{_allowed(farthest)}"))
     return told
+
+
+def tally(gates: Sequence[GateResult]) -> str:
+    """ "6 checks passed, none failed, 1 was not run." """
+    count = Counter(gate.outcome for gate in gates)
+    said = [f"{count['pass']} check{'' if count['pass'] == 1 else 's'} passed", f"{count['fail'] or 'none'} failed"]
+    said += [f"{count['inconclusive']} undecided"] if count["inconclusive"] else []
+    said += [f"{count['not_run']} {'was' if count['not_run'] == 1 else 'were'} not run"] if count["not_run"] else []
+    return ", ".join(said) + "."
 
 
 def rows(gates: Sequence[GateResult], whose: str) -> list[Row]:

@@ -73,6 +73,7 @@ def content(view: NightView, night: str) -> dict[str, Any]:
         "trouble": _trouble(view),
         "failures": [_failure(view, f) for f in view.failures],
         "answers": answers.lines(view.confirmed.gates) if view.confirmed else (),
+        "tally": answers.tally(view.confirmed.gates) if view.confirmed and view.confirmed.gates else None,
         "gate_rows": _gate_rows(view),
         "sights": answers.sights(_gates(view)),
     }

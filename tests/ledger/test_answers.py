@@ -47,6 +47,11 @@ def test_what_went_wrong_comes_first_and_each_has_its_line() -> None:
     assert answers.lines([]) == []
 
 
+def test_the_tally_of_a_real_experiment(real: list[GateResult]) -> None:
+    assert answers.tally(real) == "7 checks passed, none failed, 1 was not run."
+    assert answers.tally([gate("fail", "part"), gate("inconclusive", "?")]) == "0 checks passed, 1 failed, 1 undecided."
+
+
 def test_every_word_of_every_gate_is_still_told(real: list[GateResult]) -> None:
     rows = answers.rows(real, "experiment 1")
     sights = answers.sights(real)
