@@ -6,7 +6,7 @@ PYTHON ?= python3
 # Some containers set it. Every process would compile all that it imports again, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 # What mypy checks; a room that a checkout does not have is left out.
-ROOMS := $(wildcard agents judge accuracy_gate engine cards kernels ledger upstream setup contracts run_night.py)
+ROOMS := $(wildcard agents judge accuracy_gate engine cards kernels ledger upstream setup contracts benchmarks run_night.py)
 
 help:
 	@echo "make night   set up, then the embedded night: a real vLLM on whatever this machine has, to a report"
