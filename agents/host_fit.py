@@ -20,6 +20,7 @@ from cards.driver import HYGON_MODULES, Software, driver_problems, pci_cards
 from cards.installed import Installed
 from cards.kernel_files import read_line, there
 from cards.time_limits import ends_early
+from cards.timeouts import own_pid
 from cards.versions import Told, VersionsError, read_versions, told
 from contracts import Card, NightConfig
 
@@ -59,7 +60,7 @@ class Host:
     may: May = may_use
     look: Look = look_at
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    pid: int = field(default_factory=os.getpid)
+    pid: int = field(default_factory=own_pid)
     now: float = field(default_factory=time.time)
     limits: Mapping[str, tuple[int, int]] = field(default_factory=own_limits)
     shared: int | None = field(default_factory=shared_bytes)

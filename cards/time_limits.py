@@ -11,49 +11,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cards.kernel_files import entries, read_fields, read_line, there
+from cards.timeouts import Process, ancestors, timeouts
 
 KEEPERS = ("tmux", "tmux: server", "screen", "dtach", "abduco", "zellij", "mosh-server", "SCREEN")
-UNITS = {
-    "ms": 0.001,
-    "s": 1,
-    "sec": 1,
-    "m": 60,
-    "min": 60,
-    "h": 3600,
-    "hr": 3600,
-    "d": 86400,
-    "day": 86400,
-    "w": 604800,
+# systemd.time(7)
+SPANS = {
+    1e-6: ("usec", "us", "μs", "µs"),
+    0.001: ("msec", "ms"),
+    1: ("seconds", "second", "sec", "s"),
+    60: ("minutes", "minute", "min", "m"),
+    3600: ("hours", "hour", "hr", "h"),
+    86400: ("days", "day", "d"),
+    604800: ("weeks", "week", "w"),
+    2629800: ("months", "month", "M"),
+    31557600: ("years", "year", "y"),
 }
-TIMEOUT_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class Ancestor:
-    """A process above this one. `session`: its session id, None where the kernel does not tell it."""
-
-    def __init__(self, pid: int, name: str, command: list[str], session: str | None = None) -> None:
-        self.pid, self.name, self.command, self.session = pid, name, command, session
-
-
-def ancestors(root: Path, pid: int) -> list[Ancestor]:
-    """The parents of `pid`, nearest first, up to init; what may not be read ends the list."""
-    found: list[Ancestor] = []
-    for _ in range(64):
-        fields = read_fields(root / f"proc/{pid}/status")
-        parent = fields.get("PPid", "0")
-        if not parent.isdigit() or int(parent) == 0:
-            break
-        pid = int(parent)
-        raw = read_line(root / f"proc/{pid}/cmdline") or ""
-        name = read_line(root / f"proc/{pid}/comm") or ""
-        found.append(Ancestor(pid, name, [part for part in raw.split("\0") if part], _session(root, pid)))
-    return found
-
-
-def _session(root: Path, pid: int) -> str | None:
-    """NSsid: one number for each pid namespace that the process is in, the innermost last (proc_pid_status(5))."""
-    told = read_fields(root / f"proc/{pid}/status").get("NSsid", "").split()
-    return told[-1] if told else None
+UNITS = {name: seconds for seconds, names in SPANS.items() for name in names}
 
 
 def ends_early(
@@ -63,7 +36,7 @@ def ends_early(
     `now`: seconds since the epoch."""
     wanted = None if minutes is None else minutes * 60
     above = ancestors(root, pid)
-    for what, left in (*_batch(env, now), *_timeouts(above, _session(root, pid)), *_service(root)):
+    for what, left in (*_batch(env, now), *timeouts(root, [Process(root, pid), *above]), *service(root, uid)):
         if wanted is None or left < wanted:
             asked = "" if wanted is None else f", and the night wants {wanted / 60:.0f} minutes"
             yield (
@@ -80,49 +53,48 @@ def _batch(env: Mapping[str, str], now: float) -> Iterator[tuple[str, float]]:
         yield f"Slurm (job {env.get('SLURM_JOB_ID', 'unknown')})", int(end) - now
 
 
-def _timeouts(above: list[Ancestor], session: str | None) -> Iterator[tuple[str, float]]:
-    """coreutils' timeout above us; the whole duration, since what is gone of it is not told. It ends its child and its
-    own process group: a night that setsid took out of its `session` is reached as its child alone."""
-    for process in above:
-        out_of_reach = None not in (session, process.session) and session != process.session
-        if process.name != "timeout" or (out_of_reach and process is not above[0]):
-            continue
-        takes_value = False  # "timeout -k 10 300 COMMAND": the 10 is -k's
-        for word in process.command[1:]:
-            skip, takes_value = takes_value, word in ("-k", "--kill-after", "-s", "--signal")
-            match = None if skip else re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", word)
-            if match:
-                yield (
-                    f"`timeout {word}` (pid {process.pid}) above this shell",
-                    float(match[1]) * TIMEOUT_UNITS[match[2]],
-                )
-                break
+def service(root: Path, uid: int) -> Iterator[tuple[str, float]]:
+    """RuntimeMaxSec of the systemd units that we are in, as systemd-run and unit files set it: the first place that has
+    the unit's file, then its drop-ins, the last word counting (systemd.unit(5)). What is gone of it is not told."""
+    path = "/".join((read_line(root / "proc/self/cgroup") or "").splitlines()).split("/")
+    for unit in dict.fromkeys(part for part in path if part.endswith((".service", ".scope"))):
+        said: str | None = None
+        places = [root / folder for folder in unit_folders(uid)]
+        files = [folder / unit for folder in places if there(folder / unit)][:1]
+        drops = {drop.name: drop for folder in reversed(places) for drop in entries(folder / f"{unit}.d", "*.conf")}
+        for place in (*files, *(drops[name] for name in sorted(drops))):
+            for value in re.findall(r"^\s*RuntimeMaxSec\s*=(.*)$", read_line(place) or "", re.MULTILINE):
+                said = value
+        seconds = systemd_seconds(said or "")
+        if seconds:  # 0 is none
+            yield f"systemd ({unit}, RuntimeMaxSec)", seconds
 
 
-def _service(root: Path) -> Iterator[tuple[str, float]]:
-    """RuntimeMaxSec of the systemd unit that we are in, as systemd-run and unit files set it."""
-    for line in (read_line(root / "proc/self/cgroup") or "").splitlines():
-        unit = line.rpartition("/")[2]
-        if not unit.endswith((".service", ".scope")):
-            continue
-        for folder in ("run/systemd/transient", "run/systemd/system", "etc/systemd/system"):
-            for place in (root / folder / unit, *entries(root / folder / f"{unit}.d", "*.conf")):
-                found = re.search(r"^RuntimeMaxSec=(.+)$", read_line(place) or "", re.MULTILINE)
-                seconds = systemd_seconds(found[1]) if found else None
-                if seconds is not None:
-                    yield f"systemd ({unit}, RuntimeMaxSec)", seconds
+def unit_folders(uid: int) -> tuple[str, ...]:
+    """Where systemd looks for units that may hold a night, the first winning; `systemd-run --user` writes into the
+    second."""
+    return (
+        "run/systemd/transient",
+        f"run/user/{uid}/systemd/transient",
+        "etc/systemd/system",
+        "run/systemd/system",
+        "usr/lib/systemd/system",
+    )
 
 
 def systemd_seconds(text: str) -> float | None:
     """ "8h", "1h 30min", "90" (seconds); None for "infinity" and what is no time span."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if not parts or any(unit and unit not in UNITS for _, unit in parts):
+    span = r"(\d+(?:\.\d+)?)\s*([A-Za-zµμ]*)\s*"
+    parts = re.findall(span, text)
+    if not parts or re.sub(span, "", text).strip():
         return None
-    return sum(float(number) * UNITS.get(unit or "s", 1) for number, unit in parts)
+    if any(unit and unit not in UNITS for _, unit in parts):
+        return None
+    return sum(float(number) * UNITS[unit or "s"] for number, unit in parts)
 
 
 def _logout(
-    root: Path, env: Mapping[str, str], pid: int, above: list[Ancestor], uid: int, user: str
+    root: Path, env: Mapping[str, str], pid: int, above: list[Process], uid: int, user: str
 ) -> Iterator[tuple[str, str]]:
     """Only said in a remote shell, and of what logind would end."""
     group = read_line(root / "proc/self/cgroup") or ""

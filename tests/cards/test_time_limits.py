@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from cards.time_limits import ancestors, ends_early, kills_at_logout, systemd_seconds
+from cards.time_limits import ends_early, kills_at_logout, systemd_seconds
 from tests.cards.trees import write
 
 NOW = 1_800_000_000.0
@@ -39,35 +36,6 @@ def test_slurm(tmp_path: Path) -> None:
     assert said(tmp_path, env, minutes=None)[0].startswith("Slurm (job 77) ends all this in 120 minutes: ask")
 
 
-def test_a_timeout_above_us_for_real() -> None:
-    code = "import os; from pathlib import Path; from cards.time_limits import ends_early;"
-    code += "print(list(ends_early(Path('/'), {}, os.getpid(), os.getuid(), 'x', 60, 0)))"
-    command = ["timeout", "-k", "1", "90s", sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
-    assert "`timeout 90s` (pid " in done.stdout, done.stderr  # and not the 1 of -k
-    assert ancestors(Path("/"), os.getpid())[0].pid == os.getppid()
-
-
-@pytest.mark.parametrize(
-    ("command", "reached"),
-    [
-        (["timeout", "90s", "sh", "-c", "{night}; true"], True),
-        (["timeout", "90s", "sh", "-c", "setsid --wait {night}; true"], False),
-        (["timeout", "90s", "setsid", "{night}"], True),  # its child, whatever the session
-    ],
-)
-def test_a_timeout_ends_what_it_can_reach(command: list[str], reached: bool, tmp_path: Path) -> None:
-    night = tmp_path / "night"
-    code = "import os; from pathlib import Path; from cards.time_limits import ends_early;"
-    code += "print(list(ends_early(Path('/'), {}, os.getpid(), os.getuid(), 'x', 60, 0)))"
-    write(night, f"#!{sys.executable}\n{code}\n")
-    night.chmod(0o755)
-    command = [word.format(night=night) for word in command]
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-    assert ("`timeout 90s` (pid " in done.stdout) == reached, done.stderr
-
-
 def test_a_systemd_unit_with_a_limit(tmp_path: Path) -> None:
     write(tmp_path / "proc/self/cgroup", "0::/user.slice/user-1000.slice/run-u12.service\n")
     write(tmp_path / "run/systemd/transient/run-u12.service", "[Service]\nRuntimeMaxSec=4h\n")
@@ -75,8 +43,49 @@ def test_a_systemd_unit_with_a_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("where", "path"),
+    [
+        ("run/systemd/transient/n.scope", "/user.slice/n.scope"),
+        ("run/user/1000/systemd/transient/n.scope", "/user.slice/user@1000.service/app.slice/n.scope"),  # --user
+        ("usr/lib/systemd/system/n.service", "/system.slice/n.service/payload"),  # a unit that delegates
+        ("run/systemd/transient/n.scope.d/50-RuntimeMaxSec.conf", "/n.scope"),
+    ],
+)
+def test_a_limit_is_found_where_systemd_keeps_it(where: str, path: str, tmp_path: Path) -> None:
+    write(tmp_path / "var/lib/systemd/linger/ann", "")
+    write(tmp_path / "proc/self/cgroup", f"0::{path}\n")
+    write(tmp_path / where, "[Service]\nRuntimeMaxSec=2hours\n")
+    assert [line.split(" ends")[0] for line in said(tmp_path)] == [
+        f"systemd ({'n.service' if 'n.service' in where else 'n.scope'}, RuntimeMaxSec)"
+    ]
+
+
+@pytest.mark.parametrize("last", ["infinity", "", "0", "3d"])
+def test_the_last_word_on_a_unit_counts(last: str, tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "0::/n.service\n")
+    write(tmp_path / "etc/systemd/system/n.service", "[Service]\nRuntimeMaxSec=1h\nRuntimeMaxSec=2h\n")
+    write(tmp_path / "usr/lib/systemd/system/n.service", "[Service]\nRuntimeMaxSec=5min\n")  # hidden by the one in /etc
+    assert [line.split(" ends")[1][:26] for line in said(tmp_path)] == [" all this in 120 minutes, "]
+    write(tmp_path / "etc/systemd/system/n.service.d/site.conf", f"[Service]\nRuntimeMaxSec={last}\n")
+    assert said(tmp_path) == []
+
+
+@pytest.mark.parametrize(
     ("text", "seconds"),
-    [("8h", 28800), ("1h 30min", 5400), ("90", 90), ("2d", 172800), ("infinity", None), ("", None)],
+    [
+        ("8h", 28800),
+        ("1h 30min", 5400),
+        ("90", 90),
+        ("2d", 172800),
+        ("2 hours 5 minutes 1sec", 7501),
+        ("1M", 2629800),  # and not a minute
+        ("500ms", 0.5),
+        ("infinity", None),
+        ("8 furlongs", None),
+        ("-5", None),
+        ("", None),
+        ("1" * 60 + "!", None),
+    ],
 )
 def test_time_spans_as_systemd_writes_them(text: str, seconds: float | None) -> None:
     assert systemd_seconds(text) == seconds
