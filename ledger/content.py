@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts import Evidence, GateResult, JudgeRule, Measurement, PathEvidence, Verdict
-from ledger import answers, card_words, words
+from ledger import answers, card_words, own_defaults, words
 from ledger.card_seen import card_seen
 from ledger.forest import axis
 from ledger.next_steps import next_steps, upstream
@@ -54,7 +54,7 @@ def content(view: NightView, night: str) -> dict[str, Any]:
         "measured_on": _measured_on(view),
         "before_after": _before_after(view),
         "worse": _worse(view),
-        "stock_words": _stock_words(view),
+        "stock_words": own_defaults.defaults_words(view),
         "rows": rows,
         "false_keep": percent(view.config.judge.false_keep_chance) if view.config else None,
         "kept": _kept(view),
@@ -257,31 +257,6 @@ def _worse(view: NightView) -> str | None:
         if (after / before if words.lower_is_better(name) else before / after) > allowed:
             told.append(f"{metric_words(name)} {number(before)} → {number(after)}")
     return f"Worse than before, by medians that nobody judged: {', '.join(told)}." if told else None
-
-
-def _stock_words(view: NightView) -> str | None:
-    """How much of the gain only undoes flags that somebody had set."""
-    if not view.confirmed or not view.confirmed.stock:
-        return None
-    stock, final = view.confirmed.stock.get(view.metric), view.confirmed.final.get(view.metric)
-    if not stock or not final:
-        return None
-    ratio = stock / final if words.lower_is_better(view.metric) else final / stock
-    return (
-        f"The engine's own defaults, launched once and not judged, reached {number(stock)} "
-        f"{metric_words(view.metric)}; the final stack is {times(ratio)} of that"
-        + (_why_not_stock(view) if ratio < 1 else "")
-        + "."
-    )
-
-
-def _why_not_stock(view: NightView) -> str:
-    """What defaults that are faster mean: they break a limit, or the night file's flags cost more than was won."""
-    stock = view.confirmed.stock if view.confirmed else None
-    if stock and (broken := words.broken_limit(view, stock)):
-        metric, had, most = broken
-        return f", but they had {metric_words(metric)} {number(had)} of at most {number(most)}"
-    return ": flags of the night file cost more than the night won (what to do: below)"
 
 
 def _hypotheses(view: NightView) -> list[dict[str, Any]]:

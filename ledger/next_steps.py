@@ -6,7 +6,7 @@ import json
 import shlex
 
 from contracts import Change, GateResult, Lever, VerdictWord
-from ledger import words
+from ledger import own_defaults, words
 from ledger.view import NightView
 from ledger.words import LEVER_WORDS, between, change_words, clean, times
 
@@ -83,15 +83,9 @@ def in_use(change: Change) -> str:
 
 
 def _faster_defaults(view: NightView) -> list[str]:
-    if not words.defaults_won(view):
+    if not own_defaults.won(view):
         return []
-    asked = view.config is None or view.config.readers is None or "defaults" in view.config.readers
-    if asked:
-        return ["The engine's own defaults were faster: see below what became of the reader defaults' proposals."]
-    return [
-        "Ask the reader defaults too (readers in the night file): the engine's own defaults were faster, and it "
-        "proposes to take the night file's flags back."
-    ]
+    return [f"The engine's own defaults were faster than all this: {own_defaults.taken_back(view)}."]
 
 
 def _not_run(view: NightView) -> list[str]:

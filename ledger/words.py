@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, VerdictWord, value_words
@@ -186,27 +186,6 @@ def _why_nothing(view: NightView) -> str:
 def word_of(experiment: Experiment) -> str:
     """The verdict's word; an experiment without one was in flight."""
     return experiment.verdict.word.value if experiment.verdict else "not judged"
-
-
-def defaults_won(view: NightView) -> bool:
-    """Did the engine's own defaults, launched once at the confirmation, beat the final stack within the limits?"""
-    if not view.confirmed or not view.confirmed.stock:
-        return False
-    stock, final = view.confirmed.stock.get(view.metric), view.confirmed.final.get(view.metric)
-    if not stock or not final or stock == final or (stock < final) != lower_is_better(view.metric):
-        return False
-    return broken_limit(view, view.confirmed.stock) is None
-
-
-def broken_limit(view: NightView, had: Mapping[str, float | None]) -> tuple[str, float, float] | None:
-    """The first limit of the objective that these metrics break: its metric, what they had, and the most it allows."""
-    limits = view.config.workload.objective.limits if view.config and view.baseline else ()
-    for limit in limits:
-        value, base = had.get(limit.metric), view.baseline.metrics.get(limit.metric) if view.baseline else None
-        most = limit.at_most if limit.times_baseline is None else base and limit.times_baseline * base
-        if value and most and value > most:
-            return limit.metric, value, most
-    return None
 
 
 def traps(view: NightView) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts import Event, PathEvidence, Probe, VerdictWord
+from contracts import Event, Lever, Limit, PathEvidence, Probe, VerdictWord
 from ledger import words
 from ledger.errors import LedgerError
 from ledger.forest import axis
@@ -20,7 +20,7 @@ from ledger.screen import render, waiting_for
 from ledger.summary import summary
 from ledger.view import NightView, fold
 from ledger.words import clean, duration, gain_words, headline, metric_words, number, sentence, stand_in, times
-from tests.ledger.made_up import SEQS, MadeUpNight
+from tests.ledger.made_up import SEQS, MadeUpNight, hypothesis
 from tests.ledger.nights import (
     KEEP_SEQS,
     broken_night,
@@ -77,19 +77,63 @@ def test_the_summary_has_what_the_issue_asks_for(view: NightView) -> None:
     assert failed["metrics"]["ratio"] is None and failed["path_evidence"] is None and failed["gates"] == []
 
 
+def against_stock(view: NightView, speed: float, tpot: float | None) -> str:
+    """The report of this night, had the engine's own defaults reached so much."""
+    assert view.confirmed
+    stock = {"output_tokens_per_s": speed, "tpot_ms_p95": tpot}
+    return render_markdown(view.but(confirmed=view.confirmed.model_copy(update={"stock": stock})), "night")
+
+
 @pytest.mark.parametrize(
     ("speed", "tpot", "told"),
     [
-        (500.0, 85.0, "0.67× of that: flags of the night file cost more than the night won (what to do: below)."),
+        (500.0, 85.0, "0.67× of that: settings of the night file cost more than the night won (what to do: below)."),
         (500.0, 400.0, "0.67× of that, but they had TPOT p95 in ms 400.0 of at most 90."),  # no advice, then
+        (500.0, None, "0.67× of that, but whether they keep the limit on TPOT p95 in ms was not measured."),
+        (
+            340.0,
+            85.0,
+            "0.985× of that, which one launch cannot tell from none: equal engines differed by 1.1 % tonight.",
+        ),
+        (340.0, 400.0, "0.985× of that, but they had TPOT p95 in ms 400.0 of at most 90."),
         (300.0, 400.0, "1.117× of that."),
     ],
 )
-def test_what_defaults_that_are_faster_mean(view: NightView, speed: float, tpot: float, told: str) -> None:
-    assert view.confirmed
-    stock = {"output_tokens_per_s": speed, "tpot_ms_p95": tpot}
-    report = render_markdown(view.but(confirmed=view.confirmed.model_copy(update={"stock": stock})), "night")
-    assert told in report
+def test_what_defaults_that_are_faster_mean(view: NightView, speed: float, tpot: float | None, told: str) -> None:
+    assert told in against_stock(view, speed, tpot)
+
+
+def test_what_became_of_going_back_to_faster_defaults(view: NightView) -> None:
+    assert view.config
+
+    def told(night: NightView) -> str:
+        return against_stock(night, 500.0, 85.0).partition("were faster than all this: ")[2].partition("\n")[0]
+
+    assert told(view) == "what was taken back, one at a time: enforce-eager: true → default: keep."
+    eager = hypothesis("enforce-eager", True, None)
+    threads = hypothesis("OMP_NUM_THREADS", "2", None, lever=Lever.ENVIRONMENT)  # the defaults were launched with it
+    early = view.but(tries=(), hypotheses=(SEQS, threads, eager), earlier=())
+    assert told(early) == "not tried tonight: enforce-eager: true → default."
+    assert told(early.but(hypotheses=(SEQS, threads))) == "no reader proposed to take one back."
+    # one that fell away, as its value was chosen meanwhile, is nothing to try tomorrow
+    assert told(early.but(hypotheses=(SEQS,), earlier=(eager,))) == "no reader proposed to take one back."
+    for readers, asked in (((), False), (("graph_coverage",), False), (("defaults",), True), (None, True)):
+        changed = early.but(config=view.config.model_copy(update={"readers": readers}))
+        assert told(changed).startswith("ask the reader defaults too (readers in the night file)") != asked
+
+
+def test_a_limit_as_a_multiple_of_what_the_baseline_has(view: NightView) -> None:
+    assert view.config and view.baseline
+    limit = Limit(metric="ttft_ms_p50", times_baseline=1.5)
+    objective = view.config.workload.objective.model_copy(update={"limits": (limit,)})
+    workload = view.config.workload.model_copy(update={"objective": objective})
+    limited = view.but(config=view.config.model_copy(update={"workload": workload}))
+    stock = {"output_tokens_per_s": 500.0, "ttft_ms_p50": 600.0}
+    assert limited.confirmed
+    limited = limited.but(confirmed=limited.confirmed.model_copy(update={"stock": stock}))
+    assert "but they had TTFT p50 in ms 600.0 of at most 570.0." in render_markdown(limited, "night")
+    unknown = limited.but(baseline=view.baseline.model_copy(update={"metrics": {"output_tokens_per_s": 165.0}}))
+    assert "whether they keep the limit on TTFT p50 in ms was not measured." in render_markdown(unknown, "night")
 
 
 def test_what_became_worse_is_told_though_no_limit_was_set_on_it(view: NightView) -> None:
@@ -213,6 +257,29 @@ def test_text_from_an_engine_is_never_markup(tmp_path: Path) -> None:
     assert "\x1b" not in html + markdown and "\x07" not in html + markdown and "49" not in Page(html).text
     row = next(line for line in markdown.splitlines() if line.startswith("| 1 | max"))
     assert row.count("|") - row.count("\\|") == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "as_written"),
+    [
+        (
+            r"a\|b",
+            r"a\\\|b",
+        ),  # of two backslashes before a bar the first would escape the second, and the bar end the cell
+        (r"\*not bold\*", r"\\\*not bold\\\*"),
+        ("![x](http://example.org/x.png)", r"![x]\(http://example.org/x.png)"),  # fetched by whoever opens the page
+        ("[x]: http://example.org", r"[x]\: http://example.org"),
+        ("~~gone~~", r"\~\~gone\~\~"),
+        ("sizes [1, 2, 4] (all)", "sizes [1, 2, 4] (all)"),
+    ],
+)
+def test_text_of_others_is_never_markdown(text: str, as_written: str, tmp_path: Path) -> None:
+    night = MadeUpNight(tmp_path)
+    night.start()
+    night.add("warned", Warned(message=text))
+    view = fold(night.ledger.events)
+    night.ledger.close()
+    assert f"- warning: {as_written}\n" in render_markdown(view, "n")
 
 
 def test_a_failed_write_keeps_the_old_report(view: NightView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
