@@ -68,10 +68,16 @@ def _environment(html: bool) -> Environment:
     return environment
 
 
+_ESCAPED = (
+    *(("\\", "\\\\"), ("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*")),
+    *(("~", "\\~"), ("](", "]\\("), ("]:", "]\\:")),  # struck out; links and pictures, which a viewer would fetch
+)
+
+
 def _cell(text: object) -> str:
     """Text for a Markdown table or line: nothing in it becomes markup or breaks the row."""
     plain = " ".join(words.clean(str(text)).split())
-    for mark, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*")):
+    for mark, instead in _ESCAPED:  # the backslash first: one before a bar would end the row's cell there
         plain = plain.replace(mark, instead)
     return _LOOSE_UNDERSCORE.sub(r"\\_", plain)
 
