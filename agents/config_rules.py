@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from accuracy_gate.gsm8k import STYLES
+from agents.config_words import nearest
 from agents.research.knobs import Knobs
 from agents.strict_yaml import KeyPath
 from agents.tuning.levers import LEVERS
 from agents.tuning.levers.in_overlay import SECTIONS, container_fault
 from cards.choose import spelled_card
 from cards.visible import CUDA, HIP, ROCR, engine_cards
-from contracts import EngineSettings, Lever, NightConfig, TryItem
+from contracts import EngineSettings, Lever, NightConfig, TryItem, Workload
 from engine.container import asked_mount
+from engine.metrics import metric_names
 from judge.void import samples_for
 
 Problem = tuple[KeyPath, str]
@@ -91,20 +93,29 @@ def _night(config: NightConfig) -> Iterator[Problem]:
     if gate.drift_texts and isinstance(context, int) and context < DRIFT_CONTEXT:
         words = f"needs engine.flags.max-model-len of at least {DRIFT_CONTEXT} (it is {context}); raise it, or set 0"
         yield ("gate", "drift_texts"), words
-    objective = config.workload.objective
-    for key, metric in [
-        (("metric",), objective.metric),
-        *((("limits", i, "metric"), x.metric) for i, x in enumerate(objective.limits)),
-    ]:
-        if (least := samples_for(metric)) > config.workload.requests:
-            words = f"{metric} needs at least {least} requests a run, workload.requests is {config.workload.requests}"
-            yield ("workload", "objective", *key), words
+    yield from _metrics(config.workload)
     if not config.minutes <= MOST_MINUTES:
         yield ("minutes",), f"must be at most {MOST_MINUTES} (31 days), got {config.minutes:g}"
     reserved = limits.report_reserve_s + limits.confirm_reserve_s
     if reserved >= config.minutes * 60:
         words = f"is {config.minutes:g}, all of it reserved ({reserved:g} s) for confirmation and report; give more"
         yield ("minutes",), words
+
+
+def _metrics(workload: Workload) -> Iterator[Problem]:
+    """A metric that no run measures would be found out after the baseline, and a limit on one by no verdict at all."""
+    known, objective = metric_names(workload), workload.objective
+    for key, metric in [
+        (("metric",), objective.metric),
+        *((("limits", i, "metric"), x.metric) for i, x in enumerate(objective.limits)),
+    ]:
+        if metric not in known:
+            near = nearest(metric, list(known))
+            meant = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
+            yield ("workload", "objective", *key), f"is {metric}, which no run of this workload measures; {meant}"
+        elif (least := samples_for(metric)) > workload.requests:
+            words = f"{metric} needs at least {least} requests a run, workload.requests is {workload.requests}"
+            yield ("workload", "objective", *key), words
 
 
 def _card(engine: EngineSettings) -> Iterator[Problem]:

@@ -39,6 +39,11 @@ from contracts import Workload
 from engine.load import LoadResult, Sample
 
 PERCENTILES = (50, 95, 99)
+LATENCIES = tuple(
+    f"{name}_ms_{what}" for name in ("ttft", "tpot", "itl", "e2e") for what in ("mean", *(f"p{p}" for p in PERCENTILES))
+)
+RATES = ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", "goodput_requests_per_s")
+CLOSED_LOOP = ("output_tokens_per_s_little",)
 _PER_REQUEST = re.compile(r"^(ttft|tpot|itl|e2e)_ms_(?:mean|p\d+)$")
 
 
@@ -64,6 +69,11 @@ def run_metrics(result: LoadResult, workload: Workload) -> dict[str, float | Non
         tokens = sum(s.chunks[-1][1] for s in done) / len(done) if done else 0.0
         metrics["output_tokens_per_s_little"] = workload.concurrency * tokens / mean_e2e * 1000 if mean_e2e else None
     return metrics
+
+
+def metric_names(workload: Workload) -> tuple[str, ...]:
+    """Every name that run_metrics gives under this workload."""
+    return LATENCIES + RATES + (CLOSED_LOOP if workload.concurrency is not None else ())
 
 
 def ttft_ms(sample: Sample) -> float:

@@ -344,3 +344,25 @@ def test_a_percentile_that_a_run_cannot_hold_is_refused_before_the_night(checkou
     path = night(checkout, text)
     (line,) = refused(path)
     assert "ttft_ms_p95 needs at least 20 requests a run, workload.requests is 8" in line
+
+
+@pytest.mark.parametrize(
+    ("objective", "says"),
+    [
+        (
+            "{metric: output_token_per_s}",
+            "objective.metric is output_token_per_s, which no run of this workload measures;",
+        ),
+        ("{metric: throughput}", "measures; there are ttft_ms_mean, ttft_ms_p50,"),
+        (
+            "{limits: [{metric: tpot_ms_p90, at_most: 9}]}",
+            "limits[0].metric is tpot_ms_p90, which no run of this workload",
+        ),
+        ("{limits: [{metric: tpot_p95_ms, times_baseline: 2}]}", "limits[0].metric is tpot_p95_ms, which no run"),
+    ],
+)
+def test_a_metric_that_no_run_measures_is_refused_before_the_night(checkout: Path, objective: str, says: str) -> None:
+    """It was found out after the baseline, with another fix named; a limit on one left every try without a verdict."""
+    path = night(checkout, good(checkout).replace("  requests: 8\n", f"  requests: 8\n  objective: {objective}\n"))
+    (line,) = refused(path)
+    assert says in line

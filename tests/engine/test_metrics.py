@@ -6,7 +6,7 @@ import pytest
 
 from contracts import Limit, Objective, Workload
 from engine.load import LoadResult, Sample
-from engine.metrics import chunk_sizes, e2e_ms, itl_ms, run_metrics, tpot_ms, ttft_ms
+from engine.metrics import chunk_sizes, e2e_ms, itl_ms, metric_names, run_metrics, tpot_ms, ttft_ms
 from engine.prompts import Phase
 
 CLOSED = Workload(
@@ -33,6 +33,13 @@ def test_one_token_a_chunk() -> None:
     assert e2e_ms(s) == pytest.approx(900)
     assert tpot_ms(s) == pytest.approx(400 / 3)
     assert itl_ms(s) == pytest.approx([100, 200, 100])
+
+
+@pytest.mark.parametrize("workload", [CLOSED, CLOSED.model_copy(update={"concurrency": None, "rate_per_s": 2.0})])
+def test_the_names_are_those_of_what_is_measured(workload: Workload) -> None:
+    run = result(sample(1.0, [(1.5, 1), (1.6, 2)]), window=(1.0, 2.0))
+    assert set(metric_names(workload)) == set(run_metrics(run, workload))
+    assert set(metric_names(workload)) == set(run_metrics(result(), workload))  # and where there was nothing to measure
 
 
 def test_several_tokens_a_chunk_share_their_gap() -> None:
