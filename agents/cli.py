@@ -68,12 +68,15 @@ def closing_words(folder: Path, code: int, as_json: bool) -> int:
 def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
     """Everything that needs no engine: preflight, and what the readers would try before a profile exists."""
     from agents.research.rank import research
+    from agents.settings_fit import unknown_settings
     from agents.stages.opening import first_dossier
 
     card, why = choose_card(config)
     problems = preflight(config, card, logs / config.name)
     try:
-        found = research(first_dossier(config, card), config.readers)
+        known = first_dossier(config, card)
+        found = research(known, config.readers)
+        problems += tuple(problem for _, problem in unknown_settings(known.spec, known.knobs))
     except (OSError, ValueError, Problem) as error:  # no model, no vLLM, no image: preflight has said so, with the fix
         if not any(problem.fatal for problem in problems):
             raise

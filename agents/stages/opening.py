@@ -23,6 +23,7 @@ from agents.research.memory_folders import earlier_nights
 from agents.research.model_shape import ModelShape, ModelShapeError, model_shape
 from agents.research.rank import order
 from agents.research.rank import research as rank_hypotheses
+from agents.settings_fit import ignored_settings
 from agents.state import Progress
 from agents.tuning.packages import package_folder
 from agents.tuning.placed import PlacementError
@@ -100,6 +101,8 @@ def baseline(night: Night, progress: Progress) -> Progress:
             night.arms.up({"A": base}, None, 0, meanwhile=lambda: knobs_of(progress))  # kept; research asks for them
         arms, reason = choose_arms(night)
         progress = progress.but(arms=arms, arms_reason=reason)
+        for problem in ignored_settings(base, knobs_of(progress)):
+            night.warn(str(problem))
     runs = [*progress.runs, *measure_launch_pair(night, base, base, progress.arms, launch_pair, "aa")]
     if launch_pair == 0:  # two fresh processes: the token gate's own A/A
         progress = progress.but(reference=gating.reference_tonight(night, base, progress.arms))
