@@ -20,7 +20,7 @@ from cards.choose import spelled_card
 from cards.visible import CUDA, HIP, ROCR, engine_cards
 from contracts import EngineSettings, Lever, NightConfig, TryItem, Workload
 from engine.container import asked_mount
-from engine.metrics import metric_names
+from engine.metrics import LATENCIES, metric_names
 from judge.void import samples_for
 
 Problem = tuple[KeyPath, str]
@@ -116,6 +116,15 @@ def _metrics(workload: Workload) -> Iterator[Problem]:
         elif (least := samples_for(metric)) > workload.requests:
             words = f"{metric} needs at least {least} requests a run, workload.requests is {workload.requests}"
             yield ("workload", "objective", *key), words
+    for i, limit in enumerate(objective.limits):
+        place = ("workload", "objective", "limits", i)
+        if limit.metric in known and limit.metric not in LATENCIES:
+            yield (
+                (*place, "metric"),
+                f"{limit.metric} is better higher, and a limit is the most allowed; limit a latency",
+            )
+        if limit.at_most is not None and limit.at_most <= 0:
+            yield (*place, "at_most"), f"must be above 0, got {limit.at_most:g}"
 
 
 def _card(engine: EngineSettings) -> Iterator[Problem]:

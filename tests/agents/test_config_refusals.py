@@ -366,3 +366,21 @@ def test_a_metric_that_no_run_measures_is_refused_before_the_night(checkout: Pat
     path = night(checkout, good(checkout).replace("  requests: 8\n", f"  requests: 8\n  objective: {objective}\n"))
     (line,) = refused(path)
     assert says in line
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ("{metric: output_tokens_per_s, times_baseline: 0.9}", "limits[0].metric output_tokens_per_s is better higher"),
+        ("{metric: requests_per_s, at_most: 9}", "is better higher, and a limit is the most allowed; limit a latency"),
+        ("{metric: tpot_ms_p50, at_most: 0}", "limits[0].at_most must be above 0, got 0"),
+        ("{metric: tpot_ms_p50, at_most: -3}", "limits[0].at_most must be above 0, got -3"),
+    ],
+)
+def test_a_limit_that_no_engine_can_keep(checkout: Path, limit: str, says: str) -> None:
+    """Meant as a floor, say: the unchanged engine breaks it, and so does each change that helps."""
+    path = night(
+        checkout, good(checkout).replace("  requests: 8\n", f"  requests: 8\n  objective: {{limits: [{limit}]}}\n")
+    )
+    (line,) = refused(path)
+    assert says in line
