@@ -18,6 +18,7 @@ from ledger.words import (
     clean,
     duration,
     gibibytes,
+    level_words,
     limit_words,
     metric_words,
     named,
@@ -211,7 +212,7 @@ def _kept(view: NightView) -> list[dict[str, Any]]:
         ratio = t.experiment.verdict.ratio if t.experiment.verdict else None
         gain *= ratio or 1.0
         level = None if start is None else start / gain if words.lower_is_better(view.metric) else start * gain
-        then = "" if level is None else f"; incumbent then at about {number(level)} {metric_words(view.metric)}"
+        then = "" if level is None else f"; incumbent then at about {level_words(view.metric, level)}"
         rows.append(_row(view, t) | {"then": then})
     return rows
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contracts import Change, Lever, Limit
 from ledger import words
 from ledger.view import NightView
-from ledger.words import change_words, metric_words, number, percent, times
+from ledger.words import change_words, level_words, metric_words, number, percent, times
 
 
 def ratio(view: NightView) -> float | None:
@@ -27,7 +27,10 @@ def defaults_words(view: NightView) -> str | None:
     known, stock = ratio(view), view.confirmed.stock if view.confirmed else None
     if known is None or not stock:
         return None
-    told = f"{number(stock.get(view.metric))} {metric_words(view.metric)}; the final stack is {times(known)} of that"
+    reached = level_words(view.metric, stock[view.metric])
+    told = (
+        f"{reached}; the final stack is {times(known)} {'as good' if words.lower_is_better(view.metric) else 'of that'}"
+    )
     return f"The engine's own defaults, launched once and not judged, reached {told}{_meaning(view, stock, known)}."
 
 
@@ -67,9 +70,9 @@ def _doubt(view: NightView, stock: Mapping[str, float | None], known: float) -> 
     for limit in view.config.workload.objective.limits:
         had, most = stock.get(limit.metric), _most(limit, view.baseline.metrics)
         if had is not None and most is not None and had > most:
-            return f", but they had {metric_words(limit.metric)} {number(had)} of at most {number(most)}"
+            return f", but they had {level_words(limit.metric, had)}, and at most {number(most)} is allowed"
         if had is None or most is None:
-            unseen.append(metric_words(limit.metric))
+            unseen.append(metric_words(limit.metric).removesuffix(" in ms"))
     if unseen:
         return f", but whether they keep the limit on {' and '.join(unseen)} was not measured"
     noise = view.baseline.noise.launch_sd

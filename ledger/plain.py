@@ -8,7 +8,7 @@ from typing import Any
 
 from contracts import Event, VerdictWord
 from ledger import schema
-from ledger.words import between, change_words, clean, duration, metric_words, number, percent, times
+from ledger.words import between, change_words, clean, duration, level_words, number, percent, times
 
 _TOLD_STAGES = ("preflight", "baseline", "profile", "research", "confirm", "report")
 
@@ -56,7 +56,7 @@ def _launch_failed(data: schema.LaunchFailed) -> str:
 def _measured(data: schema.Measured) -> str:
     m = data.measurement
     name = "output_tokens_per_s" if "output_tokens_per_s" in m.metrics else next(iter(sorted(m.metrics)), None)
-    value = f"{number(m.metrics[name])} {metric_words(name)}" if name else "no metric"
+    value = level_words(name, m.metrics[name]) if name else "no metric"
     void = f", VOID: {'; '.join(m.void_reasons)}" if m.void_reasons else ""
     whose = data.experiment_id or {"aa": "A/A", "confirm": "confirmation"}.get(data.purpose, data.purpose)
     return f"{whose} arm {m.arm}, pair {m.launch_pair + 1}, run {m.run + 1}: {value}{void}"
@@ -73,10 +73,8 @@ def _path(data: schema.PathProven) -> str:
 
 def _baseline(data: schema.Baseline) -> str:
     noise = data.noise
-    level = number(data.metrics.get(noise.metric))
-    return (
-        f"baseline {level} {metric_words(noise.metric)}, noise {percent(noise.launch_sd)} between launches, {data.arms}"
-    )
+    level = level_words(noise.metric, data.metrics.get(noise.metric))
+    return f"baseline {level}, noise {percent(noise.launch_sd)} between launches, {data.arms}"
 
 
 def _researched(data: schema.Researched) -> str:

@@ -25,8 +25,7 @@ from ledger.words import (
     clean,
     duration,
     headline,
-    metric_words,
-    number,
+    level_words,
     percent,
     stand_in,
     state_words,
@@ -143,8 +142,8 @@ def _gain(view: NightView) -> Text:
         return Text(clean(said.title), style="bold green" if said.confirmed else "bold")
     if view.baseline is None:
         return Text("no baseline yet", style="bright_black")
-    level = number(view.baseline.metrics.get(view.metric))
-    base = f"baseline {level} {metric_words(view.metric)}, noise {percent(view.baseline.noise.launch_sd)}"
+    level = level_words(view.metric, view.baseline.metrics.get(view.metric))
+    base = f"baseline {level}, noise {percent(view.baseline.noise.launch_sd)}"
     count = len(view.kept)
     if not count:
         return Text(f"none yet ({base})")

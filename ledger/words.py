@@ -147,6 +147,12 @@ def state_words(view: NightView) -> str:
     return f"{how}: {view.finish.reason}"
 
 
+def level_words(name: str, value: float | None) -> str:
+    """ "1,312 output tokens/s", or "TTFT p50 380.0 ms"."""
+    what = metric_words(name)
+    return f"{what.removesuffix(' in ms')} {number(value)} ms" if lower_is_better(name) else f"{number(value)} {what}"
+
+
 def gain_words(metric: str, ratio: float | None) -> str:
     """2.03× output tokens/s, or TTFT p50 1.30× better."""
     if lower_is_better(metric):

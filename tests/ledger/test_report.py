@@ -88,14 +88,14 @@ def against_stock(view: NightView, speed: float, tpot: float | None) -> str:
     ("speed", "tpot", "told"),
     [
         (500.0, 85.0, "0.67× of that: settings of the night file cost more than the night won (what to do: below)."),
-        (500.0, 400.0, "0.67× of that, but they had TPOT p95 in ms 400.0 of at most 90."),  # no advice, then
-        (500.0, None, "0.67× of that, but whether they keep the limit on TPOT p95 in ms was not measured."),
+        (500.0, 400.0, "0.67× of that, but they had TPOT p95 400.0 ms, and at most 90 is allowed."),  # no advice, then
+        (500.0, None, "0.67× of that, but whether they keep the limit on TPOT p95 was not measured."),
         (
             340.0,
             85.0,
             "0.985× of that, which one launch cannot tell from none: equal engines differed by 1.1 % tonight.",
         ),
-        (340.0, 400.0, "0.985× of that, but they had TPOT p95 in ms 400.0 of at most 90."),
+        (340.0, 400.0, "0.985× of that, but they had TPOT p95 400.0 ms, and at most 90 is allowed."),
         (300.0, 400.0, "1.117× of that."),
     ],
 )
@@ -131,9 +131,25 @@ def test_a_limit_as_a_multiple_of_what_the_baseline_has(view: NightView) -> None
     stock = {"output_tokens_per_s": 500.0, "ttft_ms_p50": 600.0}
     assert limited.confirmed
     limited = limited.but(confirmed=limited.confirmed.model_copy(update={"stock": stock}))
-    assert "but they had TTFT p50 in ms 600.0 of at most 570.0." in render_markdown(limited, "night")
+    assert "but they had TTFT p50 600.0 ms, and at most 570.0 is allowed." in render_markdown(limited, "night")
     unknown = limited.but(baseline=view.baseline.model_copy(update={"metrics": {"output_tokens_per_s": 165.0}}))
-    assert "whether they keep the limit on TTFT p50 in ms was not measured." in render_markdown(unknown, "night")
+    assert "whether they keep the limit on TTFT p50 was not measured." in render_markdown(unknown, "night")
+
+
+def test_a_latency_is_a_name_with_so_many_ms_and_smaller_is_better(view: NightView) -> None:
+    """ "reached 60 TPOT p95 in ms; the final stack is 1.25x of that" said that the final stack had 75."""
+    assert view.config and view.confirmed
+    objective = view.config.workload.objective.model_copy(update={"metric": "tpot_ms_p95", "limits": ()})
+    workload = view.config.workload.model_copy(update={"objective": objective})
+    stock = view.confirmed.model_copy(update={"stock": {"tpot_ms_p95": 63.75}, "final": {"tpot_ms_p95": 51.0}})
+    latency = view.but(config=view.config.model_copy(update={"workload": workload}), confirmed=stock)
+    report = render_markdown(latency, "night")
+    assert "reached TPOT p95 63.8 ms; the final stack is 1.25× as good.\n" in report
+    assert "incumbent then at about TPOT p95 48.3 ms.\n" in report
+    slower = stock.model_copy(update={"stock": {"tpot_ms_p95": 40.8}})
+    assert "reached TPOT p95 40.8 ms; the final stack is 0.80× as good: settings of" in render_markdown(
+        latency.but(confirmed=slower), "night"
+    )
 
 
 def test_what_became_worse_is_told_though_no_limit_was_set_on_it(view: NightView) -> None:
