@@ -12,7 +12,8 @@ from contracts import Change, Experiment, Frozen, Lever, Limit, PathEvidence, Ve
 from ledger.clock import seconds_between
 from ledger.view import NightView, Try
 
-_UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TURNED = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they turn the order of the letters that follow
+_UNPRINTABLE = re.compile(rf"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNED}]")
 LEVER_WORDS = {
     Lever.ENGINE_FLAG: "engine flag",
     Lever.ENVIRONMENT: "environment",
@@ -34,7 +35,8 @@ class Headline(Frozen):
 
 
 def clean(text: str) -> str:
-    """Without colours, bells and other control characters: an engine's log is not ours to trust on a terminal."""
+    """Without colours, bells and other control characters, those that turn the order of letters included: an engine's
+    log is not ours to trust on a terminal."""
     return _UNPRINTABLE.sub("", text)
 
 

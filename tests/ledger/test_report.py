@@ -298,6 +298,17 @@ def test_text_of_others_is_never_markdown(text: str, as_written: str, tmp_path: 
     assert f"- warning: {as_written}\n" in render_markdown(view, "n")
 
 
+def test_text_of_others_does_not_turn_the_order_of_letters(tmp_path: Path) -> None:
+    night = MadeUpNight(tmp_path)
+    night.start()
+    e = night.begin(1, hypothesis("block-size", None, "\u202e61\u2066", why="\u202eneve si ti\u2069"))
+    night.judge(e, said(VerdictWord.FAILED, "it was \u202edesufer"), 1)
+    view = fold(night.ledger.events)
+    night.ledger.close()
+    for page in (render_html(view, "n\u202e"), render_markdown(view, "n\u202e")):
+        assert "t was desufer" in page and not re.search("[\u202a-\u202e\u2066-\u2069]", page)
+
+
 def test_a_failed_write_keeps_the_old_report(view: NightView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_report(view, tmp_path)
     before = (tmp_path / "report.html").read_bytes()
