@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cards.kernel_files import entries, read_fields, read_line, there
-from cards.timeouts import Process, ancestors, timeouts
+from cards.timeouts import PASS_ON, Process, ancestors, timeouts
 
 KEEPERS = ("tmux", "tmux: server", "screen", "dtach", "abduco", "zellij", "mosh-server", "SCREEN")
 # systemd.time(7)
@@ -105,9 +105,21 @@ def _logout(
     elif "/session-" in group and kills_at_logout(root, user):
         what = "logind ends all processes of a user who logs out (KillUserProcesses=yes), those in tmux and screen too"
         yield what, f"`loginctl enable-linger {user}`, then start the night in `systemd-run --user --scope tmux`"
-    elif any(p.name.startswith("sshd") for p in above) and not kept:
+    elif hangs_on([Process(root, pid), *above]) and not kept:
         what = "this shell hangs on an ssh connection, and a night ends in order when that is lost (SIGHUP)"
         yield what, "start the night in tmux or screen, or with nohup"
+
+
+def hangs_on(chain: list[Process]) -> bool:
+    """Is there an sshd above chain[0], each next process being the last one's parent, and no new session in between? A
+    terminal's end is told in its own session (credentials(7)), and further by who passes signals on."""
+    for child, parent in zip(chain, chain[1:], strict=False):
+        if parent.name.startswith("sshd"):
+            return True
+        apart = None not in (child.session, parent.session) and child.session != parent.session
+        if apart and parent.name not in PASS_ON:
+            return False
+    return False
 
 
 def ignores_hangup(root: Path, pid: int) -> bool:

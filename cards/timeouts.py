@@ -21,14 +21,17 @@ PASS_ON = ("timeout", "script", "su", "runuser", "sudo", "dumb-init", "tini", "d
 
 
 class Process:
-    """This process or one above it. `group`: its process group, None where the kernel does not tell it."""
+    """This process or one above it. `group`, `session`: its process group and session, None where the kernel does not
+    tell them."""
 
     def __init__(self, root: Path, pid: int) -> None:
         self.pid, folder = pid, root / f"proc/{pid}"
         self.name = read_line(folder / "comm") or ""
         self.command = [part for part in (read_line(folder / "cmdline") or "").split("\0") if part]
         # One number for each pid namespace, from that of this /proc inwards (proc_pid_status(5)).
-        self.group = next(iter(read_fields(folder / "status").get("NSpgid", "").split()), None)
+        status = read_fields(folder / "status")
+        self.group = next(iter(status.get("NSpgid", "").split()), None)
+        self.session = next(iter(status.get("NSsid", "").split()), None)
         # Field 22 of proc_pid_stat(5), counted from behind the name, which may hold anything.
         later = (read_line(folder / "stat") or "").rpartition(")")[2].split()
         self.started_s = int(later[19]) / TICKS if len(later) > 19 and later[19].isdigit() else None

@@ -106,6 +106,16 @@ def test_a_shell_that_hangs_on_a_connection(tmp_path: Path) -> None:
     assert len(said(tmp_path)) == 1
 
 
+@pytest.mark.parametrize(("between", "hangs"), [("bash", False), ("setsid", False), ("sudo", True), ("script", True)])
+def test_a_session_of_its_own_does_not_hang_on_a_connection(between: str, hangs: bool, tmp_path: Path) -> None:
+    """As `setsid --wait run_night.py` starts it; sudo and script give a session too, and pass the hang-up on."""
+    for pid, name, session in ((100, "python", 100), (99, between, 97), (97, "bash", 97), (90, "sshd-session", 80)):
+        parent = {100: 99, 99: 97, 97: 90, 90: 1}[pid]
+        process(tmp_path, pid, parent, name)
+        write(tmp_path / f"proc/{pid}/status", f"Name:\t{name}\nPPid:\t{parent}\nNSsid:\t{session}\n")
+    assert bool(said(tmp_path)) == hangs
+
+
 def test_logind_that_ends_everything_at_logout(tmp_path: Path) -> None:
     write(tmp_path / "etc/systemd/logind.conf", "[Login]\n#KillUserProcesses=yes\n")
     write(tmp_path / "proc/self/cgroup", "0::/user.slice/user-1000.slice/session-3.scope\n")
