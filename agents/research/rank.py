@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 
 from agents.command import USAGE, Problem
@@ -152,11 +153,17 @@ def _merged(group: list[Hypothesis]) -> Hypothesis:
     return scored(joined)
 
 
+TIE = re.compile(r" \(same score as .*; listed by lever, key and value\)$", re.DOTALL)
+
+
 def order(found: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
-    """Best score first; equal scores by lever, key and value, and the later one says so."""
+    """Best score first; equal scores by lever, key and value, and the later one says so. What an order of before said
+    is taken back: a night orders again, with what earlier nights found."""
     ranked = sorted(found, key=lambda h: (-round(h.score, 9), h.change.lever, h.change.key, _text(h)))
     out: list[Hypothesis] = []
     for h in ranked:
+        if TIE.search(h.why):
+            h = h.model_copy(update={"why": TIE.sub("", h.why)})
         if out and math.isclose(h.score, out[-1].score, abs_tol=1e-9):
             tie = f" (same score as {out[-1].change}; listed by lever, key and value)"
             h = h.model_copy(update={"why": h.why + tie})

@@ -126,6 +126,9 @@ def test_ties_are_ordered_and_said() -> None:
     assert (first.change.key, second.change.key) == ("a", "b")
     assert "same score as engine_flag: a: default -> 2" in second.why
     assert order([hypothesis("a", 2, 0.01), hypothesis("b", 1, 0.01)]) == (first, second)
+    assert order([second, first]) == (first, second)  # said once, however often they are ordered
+    (alone,) = order([second])
+    assert alone.why == hypothesis("b", 1, 0.01).why  # and no longer where there is no tie
 
 
 def test_a_loss_is_ranked_last_not_lost() -> None:
