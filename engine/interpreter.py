@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from cards.ask import IMAGE_FIX
@@ -15,6 +16,9 @@ def no_vllm(reason: str) -> EngineFailure:
 
 
 def not_started(spec: EngineSpec, why: str) -> EngineFailure:
+    if f"[Errno {errno.E2BIG}]" in why:  # the keeper's words for it; Linux takes no text of 128 KiB (execve(2))
+        reason = "a value of the engine's flags or variables is too long for a command line: shorten it"
+        return EngineFailure(Failure(kind=FailureKind.REFUSED_CONFIGURATION, reason=reason))
     if spec.container is None:
         return no_vllm(f"{spec.python} cannot be started ({why}): set engine.python")
     return no_vllm(f"{spec.container.runtime} could not start {spec.container.image} ({why}): see the launch's log")

@@ -231,6 +231,13 @@ def test_an_interpreter_without_vllm(tmp_path: Path) -> None:
     assert kind is FailureKind.NO_VLLM and "engine.python" in reason
 
 
+def test_a_value_that_no_command_line_holds_is_not_the_interpreters_fault(tmp_path: Path) -> None:
+    for spec in (standin_spec({"X": "x" * 200_000}), standin_spec(kernel_config="x" * 200_000)):
+        with pytest.raises(EngineFailure, match="too long for a command line: shorten it") as caught:
+            Engine.start(spec, "L000", tmp_path, Limits())
+        assert caught.value.failure.kind is FailureKind.REFUSED_CONFIGURATION
+
+
 def test_a_launch_id_cannot_leave_its_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="launch_id"):
         Engine.start(standin_spec(), "../../etc", tmp_path, LIMITS)
