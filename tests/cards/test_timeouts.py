@@ -77,7 +77,7 @@ signal.signal(signal.SIGTERM, hear)
 [rings] = [p.pid for p in chain if p.name == "timeout" and "90s" in p.command]
 open({str(tmp_path / "up")!r}, "w")
 os.kill(rings, signal.SIGALRM)
-time.sleep(1)
+time.sleep({10 if reached else 1})
 open({str(tmp_path / "lived")!r}, "w")
 """
     told_beneath(command, tmp_path, then)  # until all of it has ended: each holds the pipe
