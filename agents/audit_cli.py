@@ -22,7 +22,8 @@ from agents.audit_words import print_audit
 from agents.command import DONE, USAGE, guarded_command, print_json, say
 from agents.config import ROOT, load_night
 from agents.consult_words import print_consulted
-from agents.llm import Client, LlmSettings
+from agents.llm import Client
+from agents.llm_call import LlmSettings
 from agents.research.audit import audit
 from agents.research.consult import consult
 from agents.research.dossier import PhaseProfile

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from agents.llm import Outcome
+from agents.llm_call import Outcome
 from agents.research.consult import Consulted
 from agents.research.finding import Finding
 

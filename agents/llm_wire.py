@@ -19,7 +19,7 @@ import httpx2  # what openai is built on
 import openai
 from pydantic import BaseModel
 
-from agents.llm import HERE, KEYS, Call, Dialect, LlmSettings, Message, NoAnswer, Outcome
+from agents.llm_call import HERE, KEYS, Call, Dialect, LlmSettings, Message, NoAnswer, Outcome
 
 MOST_BYTES = 4 << 20  # of one answer; an answer of 3000 tokens has about 12 kB
 MOST_WAIT_S = 30.0  # a server that asks for a longer pause is not waited for

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
 
-from agents.llm import Client, Outcome, Refused, Used
+from agents.llm import Client
+from agents.llm_call import Outcome, Refused, Used
 from agents.llm_text import one_line
 from agents.research.audit import Audit, score
 from agents.research.consult_check import Proposal, checked

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from agents.audit_cli import ModelOptions, audit_command, client
 from agents.consult_words import print_consulted
-from agents.llm import Client, LlmSettings, Outcome
+from agents.llm import Client
+from agents.llm_call import LlmSettings, Outcome
 from agents.research.audit import Audit, order
 from agents.research.consult import Consulted, consult
 from agents.research.consult_check import Proposal

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from agents.llm import Answer, Client, LlmSettings, Outcome
+from agents.llm import Client
+from agents.llm_call import Answer, LlmSettings, Outcome
 from agents.research.audit import Audit, audit
 from agents.research.consult import consult
 from agents.research.dossier import Dossier

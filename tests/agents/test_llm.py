@@ -12,7 +12,8 @@ import openai  # noqa: F401  its import takes a second, which is none of a quest
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agents.llm import Answer, Client, LlmSettings, Outcome, Refused, key_for
+from agents.llm import Client, key_for
+from agents.llm_call import Answer, LlmSettings, Outcome, Refused
 from agents.llm_text import one_line, read_object, safe
 from tests.agents.scripted_llm import (
     KEY,
