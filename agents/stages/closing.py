@@ -99,7 +99,10 @@ def _stock(night: Night, progress: Progress) -> dict[str, float | None] | None:
         plugin_paths=base.plugin_paths,
         container=base.container,
     )
-    if night.left() < progress.pair_s or stock.id in (base.id, progress.incumbent.id):
+    if stock.id in (base.id, progress.incumbent.id):
+        return None
+    if night.left() < progress.pair_s:
+        night.warn("stock engine defaults not measured: the time left does not hold a launch")
         return None
     try:
         run = single_run(night, stock, "stock")
@@ -111,7 +114,10 @@ def _stock(night: Night, progress: Progress) -> dict[str, float | None] | None:
         return None
     finally:
         night.arms.down()
-    return None if run.void_reasons else run.metrics
+    if run.void_reasons:
+        night.warn(f"stock engine defaults not measured: {'; '.join(run.void_reasons)}")
+        return None
+    return run.metrics
 
 
 # Flags that say what is served, not how fast.

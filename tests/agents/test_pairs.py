@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents.pairs import BURST, SETTLING, _Plan, prompt_seed
+from agents.pairs import BURST, SETTLING, _Plan, prompt_seed, single_run
 from contracts import Workload
 from tests.agents.examples import CPU, GFX950, run, spec, workload
 
@@ -42,3 +42,25 @@ def test_a_launch_on_a_gpu_is_given_bursts_until_one_compiles_nothing(
     plan.run_once = run_once  # type: ignore[method-assign]
     plan.settle("B")
     assert asked == [BURST - 1 - n for n in range(bursts)]
+
+
+@pytest.mark.parametrize(("voids", "attempts"), [([0], 1), ([1, 0], 2), ([1, 1, 0], 3), ([1, 1, 1, 0], 3)])
+def test_a_single_run_that_is_void_is_repeated_as_those_of_pairs_are(
+    voids: list[int], attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine's own defaults were once not told of in a night's report, because their one run was void."""
+    told: list[tuple[str, Any]] = []
+    night: Any = SimpleNamespace(
+        card=CPU,
+        config=SimpleNamespace(workload=workload(), judge=SimpleNamespace(runs_per_launch=2)),
+        emit=lambda kind, data: told.append((kind, data)),
+    )
+
+    def run_once(plan: _Plan, arm: str, number: int, attempt: int) -> Any:
+        late = ("the load generator was late",) if voids[attempt] else ()
+        return run(arm).model_copy(update={"void_reasons": late})
+
+    monkeypatch.setattr(_Plan, "run_once", run_once)
+    last = single_run(night, spec(), "stock")
+    assert [kind for kind, _ in told] == ["measured"] * attempts  # each is in the ledger
+    assert bool(last.void_reasons) == (voids[attempts - 1] == 1)
