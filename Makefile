@@ -20,7 +20,8 @@ help:
 night: setup
 	.venv/bin/python run_night.py configs/nights/first_night.yaml
 
-# Whole nights against the stand-in mostly wait, so two run side by side. Real engines run alone, one after the other.
+# Whole nights against the stand-in mostly wait, so two run side by side; so do engines that nobody measures. The other
+# real engines run alone, one after the other.
 test: trees quick
 	.venv/bin/python -m pytest -n 2 --dist loadgroup -m whole_night
 	.venv/bin/python -m pytest -n 2 --dist loadfile -m engine_python

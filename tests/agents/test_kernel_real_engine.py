@@ -23,7 +23,7 @@ KEY = "w4a16_linear#dispatch"
 SILENT_A = 'nightgate-evidence active {"pid": 7, "version": "0.1.0"}\n'  # stands in for the log of an engine without it
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 @pytest.mark.timeout(600)
 def test_an_engine_is_served_by_our_kernel_and_a_night_sees_it(tmp_path: Path) -> None:
     python, model = engine_python(), tmp_path / "awq"

@@ -42,7 +42,7 @@ def diff(package: Path, *edits: tuple[str, str, str]) -> str:
     return found
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 @pytest.mark.timeout(600)
 def test_functions_of_a_real_engine_that_ran_and_that_did_not(tmp_path: Path) -> None:
     spec = real_spec()

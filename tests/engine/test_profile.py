@@ -68,7 +68,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kernels
         yield recorded(engine, folder, temperature=0), recorded(engine, folder, temperature=1.0, top_p=0.9)
 
 
-@pytest.mark.real_engine
+@pytest.mark.engine_python
 @pytest.mark.timeout(600)
 def test_a_real_engines_operators(profiles: tuple[Kernels, Kernels]) -> None:
     """A CPU engine has no kernels; its operators are traced. Greedy and sampled requests stand for two arms."""
