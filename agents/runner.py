@@ -244,8 +244,13 @@ def _signals(night: Night) -> Iterator[None]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         ending.append(signal.SIGHUP)
     before = {n: signal.signal(n, handler) for n in ending}
+    # Where the handler raises inside a finaliser or a weak reference's callback, Python drops that and prints it; the
+    # night remembers the signal and raises at its next step (Night.check_interrupted), so nothing is to be said here.
+    print_dropped = sys.unraisablehook
+    sys.unraisablehook = lambda told: None if issubclass(told.exc_type, Interrupted) else print_dropped(told)
     try:
         yield
     finally:
+        sys.unraisablehook = print_dropped
         for number, old in before.items():
             signal.signal(number, old)
