@@ -84,6 +84,35 @@ def test_a_terminal_that_closes_ends_a_night_unless_nohup_keeps_it(
     assert (done.stdout, done.returncode) == (said, code), done.stderr
 
 
+DROPPED = """
+import os, signal
+from agents.context import Interrupted
+from agents.runner import _signals
+class Night:
+    def interrupt(self, name):
+        print("heard", name, flush=True)
+        raise Interrupted(name)
+class Rings:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+class Fails:
+    def __del__(self):
+        raise ValueError("a fault of its own")
+with _signals(Night()):
+    Rings()
+    Fails()
+print("went on")
+"""
+
+
+def test_what_python_drops_of_a_signal_is_not_printed_and_other_faults_are() -> None:
+    """SIGTERM came inside a weak reference's callback, and a traceback stood before the night's report."""
+    done = subprocess.run([sys.executable, "-c", DROPPED], cwd=CHECKOUT, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("heard SIGTERM\nwent on\n", 0)
+    assert "Interrupted" not in done.stderr and done.stderr.count("Traceback") == 1
+    assert "a fault of its own" in done.stderr
+
+
 def test_an_exception_that_python_dropped_is_raised_at_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a handler raises inside a finaliser goes nowhere; the night must not run on to its end for that."""
     dropped: list[object] = []
