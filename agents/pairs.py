@@ -145,10 +145,10 @@ def single_run(night: Night, spec: EngineSpec, purpose: Purpose) -> Measurement:
     last one stands. Raises ArmFailure."""
     plan = _Plan(night, {"A": spec, "B": spec}, 0, purpose, None)
     plan.settle("A")
-    attempt, run = 0, plan.record(plan.run_once("A", 0, 0), ())
-    while run.void_reasons and attempt < VOID_REPEATS:
-        attempt += 1
+    for attempt in range(VOID_REPEATS + 1):
         run = plan.record(plan.run_once("A", 0, attempt), ())
+        if not run.void_reasons:
+            break
     return run
 
 

@@ -23,11 +23,11 @@ import itertools
 import json
 import multiprocessing
 import statistics
-import sys
 from concurrent.futures import ProcessPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from benchmarks.arguments import count, lacking
 
 Row = dict[str, int]
 SHARED_BYTES = 227 << 10  # of one block on sm_90 (CUDA C++ programming guide, technical specifications per capability)
@@ -104,18 +104,11 @@ def compile_all(shape: tuple[int, ...], rows: list[Row], processes: int) -> None
 
 def unfit() -> str:
     """What this interpreter or machine lacks, or ""."""
-    for name in ("torch", "triton", "vllm"):
-        if find_spec(name) is None:
-            return f"{sys.executable} has no {name}"
+    if why := lacking("torch", "triton", "vllm"):
+        return why
     import torch
 
     return "" if torch.cuda.is_available() else "torch finds no GPU here"
-
-
-def count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 20):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to a million")
-    return int(text)
 
 
 def main() -> None:

@@ -13,47 +13,31 @@ weights of `vllm serve --load-format dummy` (uniform, up to 0.001) do not give t
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import sys
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-TOKENIZER = Path(__file__).resolve().parents[1] / "accuracy_gate" / "arithmetic_model"
-DEVIATION = 0.02  # what Qwen and Llama configurations call initializer_range
+from benchmarks.random_model import DEVIATION, asked, configuration, write
 
 
-def configuration(layers: int, experts: int, width: int, expert_width: int, vocabulary: int) -> dict[str, Any]:
-    """config.json of Qwen3MoeForCausalLM: 8 experts a token, heads of 128, 16 query and 4 KV heads."""
-    return {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        "model_type": "qwen3_moe",
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "intermediate_size": 4 * width,
-        "moe_intermediate_size": expert_width,
-        "num_experts": experts,
-        "num_experts_per_tok": min(8, experts),
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-        "norm_topk_prob": True,
-        "vocab_size": vocabulary,
-        "max_position_embeddings": 8192,
-        "rope_theta": 1000000.0,
-        "rms_norm_eps": 1e-6,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-        "initializer_range": DEVIATION,
-        "torch_dtype": "bfloat16",
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
+def mixture(layers: int, experts: int, width: int, expert_width: int) -> dict[str, Any]:
+    """config.json of Qwen3MoeForCausalLM: 8 experts a token, 16 query and 4 KV heads."""
+    return configuration(
+        layers,
+        width,
+        architectures=["Qwen3MoeForCausalLM"],
+        model_type="qwen3_moe",
+        num_attention_heads=16,
+        num_key_value_heads=4,
+        intermediate_size=4 * width,
+        moe_intermediate_size=expert_width,
+        num_experts=experts,
+        num_experts_per_tok=min(8, experts),
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+        norm_topk_prob=True,
+        initializer_range=DEVIATION,
+        torch_dtype="bfloat16",
+    )
 
 
 def shapes(config: dict[str, Any], layer: int) -> dict[str, tuple[int, ...]]:
@@ -79,9 +63,8 @@ def shapes(config: dict[str, Any], layer: int) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def write(folder: Path, config: dict[str, Any], device: str, seed: int) -> None:
+def parts(config: dict[str, Any], device: str, seed: int) -> Iterator[dict[str, Any]]:
     import torch
-    from safetensors.torch import save_file
 
     generator = torch.Generator(device=device).manual_seed(seed)
 
@@ -91,43 +74,22 @@ def write(folder: Path, config: dict[str, Any], device: str, seed: int) -> None:
         drawn = torch.empty(shape, dtype=torch.bfloat16, device=device).normal_(0, DEVIATION, generator=generator)
         return drawn.cpu()
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TOKENIZER / name, folder / name)
     width, vocabulary = config["hidden_size"], config["vocab_size"]
     ends = {
         "model.embed_tokens.weight": (vocabulary, width),
         "model.norm.weight": (width,),
         "lm_head.weight": (vocabulary, width),
     }
-    parts = [ends, *(shapes(config, layer) for layer in range(config["num_hidden_layers"]))]
-    where: dict[str, str] = {}
-    for number, part in enumerate(parts):
-        name = f"model-{number + 1:05d}-of-{len(parts):05d}.safetensors"
-        save_file({key: weight(shape) for key, shape in part.items()}, folder / name, metadata={"format": "pt"})
-        where |= dict.fromkeys(part, name)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}, indent=1))
+    for part in (ends, *(shapes(config, layer) for layer in range(config["num_hidden_layers"]))):
+        yield {key: weight(shape) for key, shape in part.items()}
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    ask.add_argument("folder", type=Path)
-    ask.add_argument("--layers", type=int, default=12)
-    ask.add_argument("--experts", type=int, default=64)
-    ask.add_argument("--width", type=int, default=2048)
-    ask.add_argument("--expert-width", type=int, default=768)
-    ask.add_argument("--device", default="cpu")
-    ask.add_argument("--seed", type=int, default=0)
-    given = ask.parse_args()
-    if missing := [name for name in ("torch", "safetensors") if find_spec(name) is None]:
-        fix = "run it with the engine's interpreter"
-        ask.exit(2, f"random_experts_model: {sys.executable} has no {', '.join(missing)}: {fix}\n")
-    vocabulary = json.loads((TOKENIZER / "config.json").read_text())["vocab_size"]
-    config = configuration(given.layers, given.experts, given.width, given.expert_width, vocabulary)
-    write(given.folder, config, given.device, given.seed)
-    size = sum(path.stat().st_size for path in given.folder.iterdir())
-    print(f"{given.folder}: {given.layers} layers of {given.experts} experts, {size / 2**30:.1f} GiB")
+    sizes = {"layers": 12, "experts": 64, "width": 2048, "expert_width": 768}
+    given = asked("random_experts_model", __doc__.splitlines()[0], **sizes)
+    config = mixture(given.layers, given.experts, given.width, given.expert_width)
+    size = write(given.folder, config, parts(config, given.device, given.seed))
+    print(f"{given.folder}: {given.layers} layers of {given.experts} experts, {size:.1f} GiB")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ INSIDE_THE_ENGINE = {
     "setup",
     "accuracy_gate/arithmetic/training",
     "accuracy_gate/numerics/inside",
+    "benchmarks/random_model.py",  # what the next two share
     "benchmarks/random_experts_model.py",  # run by the engine's interpreter, which has torch
     "benchmarks/random_awq_model.py",  # likewise
     "benchmarks/moe_tiles.py",  # likewise

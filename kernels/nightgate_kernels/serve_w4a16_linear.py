@@ -22,12 +22,10 @@ from typing import Any
 import torch
 
 from nightgate_kernels.counted import count  # type: ignore[import-not-found]
+from nightgate_kernels.tables import W4A16_MOST_ROWS  # type: ignore[import-not-found]
 from nightgate_kernels.w4a16_linear import unpack, w4a16_linear  # type: ignore[import-not-found]
 
 NAME = "w4a16_linear"
-# Above as many rows the weights are unpacked once instead of read again for every 8 rows: by bytes equal at 72 (0.5 a
-# weight and pass, against 0.5 read, 2 written and 2 read), by a gfx906's published peaks at 67. Not measured there.
-MOST_ROWS = 64
 # Column 8 i + j of an AWQ word i is the nibble at 4 * AWQ_ORDER[j] (AutoAWQ's packing, vLLM's _REVERSE_AWQ_PACK_ORDER).
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -39,7 +37,7 @@ def linear(
     count(NAME)
     if x.stride(-1) != 1:
         x = x.contiguous()
-    if x.shape[0] > MOST_ROWS:
+    if x.shape[0] > W4A16_MOST_ROWS:
         return x @ unpack(packed, scales, group, zeros).T
     out = torch.empty(x.shape[0], packed.shape[0], dtype=x.dtype, device=x.device)
     w4a16_linear(x, packed, scales, out, group, zeros)
@@ -90,9 +88,13 @@ def from_awq(qweight: torch.Tensor) -> torch.Tensor:
     return torch.cat(strips).contiguous()
 
 
+def group_of(k: int, said: int) -> int:
+    """A configuration's group size; -1 says one group over all of k."""
+    return k if said == -1 else said
+
+
 def fits(k: int, group: int, dtype: torch.dtype) -> str | None:
-    """Why the kernel cannot compute a layer, or None. `group`: -1 for one group over all of k."""
-    group = k if group == -1 else group
+    """Why the kernel cannot compute a layer, or None."""
     if dtype not in (torch.float16, torch.bfloat16):
         return f"activations of {dtype}; it takes float16 and bfloat16"
     if group <= 0 or group % 8 or k % group:
@@ -120,7 +122,8 @@ def _kernel_class(base: type) -> type:
                 return False, "nightgate's kernel does not reorder activations (GPTQ's act-order)"
             if getattr(c, "out_type", None) not in (None, c.act_type):
                 return False, "nightgate's kernel writes the activations' dtype"
-            why = fits(c.partition_weight_shape[0], c.group_size, c.act_type)
+            k = c.partition_weight_shape[0]
+            why = fits(k, group_of(k, c.group_size), c.act_type)
             return why is None, why and f"nightgate's kernel: {why}"
 
         def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
@@ -147,10 +150,10 @@ def _kernel_class(base: type) -> type:
         def apply_weights(
             self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
         ) -> torch.Tensor:
-            k, group = self.config.partition_weight_shape[0], self.config.group_size
+            group = group_of(self.config.partition_weight_shape[0], self.config.group_size)
             zeros = getattr(layer, self.w_zp_name) if self.config.zero_points else None
             packed, scales = getattr(layer, self.w_q_name), getattr(layer, self.w_s_name)
-            return apply(x, packed, scales, zeros, k if group == -1 else group, bias)
+            return apply(x, packed, scales, zeros, group, bias)
 
     return NightgateW4A16LinearKernel
 
@@ -160,7 +163,8 @@ def _serve_awq(method: Any) -> None:
     theirs_load, theirs_apply = method.process_weights_after_loading, method.apply
 
     def load(self: Any, layer: torch.nn.Module) -> None:
-        k, group = layer.qweight.shape[0], self.quant_config.group_size
+        k = layer.qweight.shape[0]
+        group = group_of(k, self.quant_config.group_size)
         plain = self.quant_config.weight_bits == 4 and self.quant_config.zero_point
         if not plain or fits(k, group, layer.scales.dtype):
             theirs_load(self, layer)
@@ -170,7 +174,7 @@ def _serve_awq(method: Any) -> None:
         layer.qweight = torch.nn.Parameter(from_awq(layer.qweight.data), **frozen)
         layer.scales = torch.nn.Parameter(layer.scales.data.T.contiguous(), **frozen)
         layer.qzeros = torch.nn.Parameter(zeros, **frozen)
-        layer.nightgate_group = k if group == -1 else group
+        layer.nightgate_group = group
 
     def run(self: Any, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         group = getattr(layer, "nightgate_group", None)

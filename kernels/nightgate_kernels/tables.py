@@ -39,6 +39,9 @@ BUILT_IN: dict[str, dict[str, dict[str, int]]] = {
     },
     "add_rms_norm": {"2048": {"num_warps": 4}, "8192": {"num_warps": 8}, "16384": {"num_warps": 16}},
 }
+# Above as many rows w4a16_linear's weights are unpacked once instead of read again for every 8 rows: by bytes equal at
+# 72 (0.5 a weight and pass, against 0.5 read, 2 written and 2 read), by a gfx906's published peaks at 67. Not measured.
+W4A16_MOST_ROWS = 64
 # Where each kernel can serve inside vLLM: serve_KERNEL.py.
 SERVES = {
     "add_rms_norm": "vllm.ir.ops.fused_add_rms_norm",

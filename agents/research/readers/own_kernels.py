@@ -17,12 +17,13 @@ from agents.research.served import plain_dtype
 from agents.research.shares import share
 from agents.tuning.levers import LEVERS
 from contracts import Change, Evidence, Lever
+from kernels.nightgate_kernels.tables import BUILT_IN, W4A16_MOST_ROWS
 
 NAME = "own_kernels"
 FOR_NIGHTS = True
 
 KEY = "w4a16_linear#dispatch"
-ONE_READ, MOST = 8, 64  # tokens of a step: weights are read once; the kernel computes at all
+ONE_READ = max(map(int, BUILT_IN["w4a16_linear"]))  # tokens of a step for which weights are read once
 # From another kernel of this kind, written by hand for a Z100: QKV 63 -> 50 us, gate/up 105 -> 96.6, down 74.5 -> 51
 # (configs/priors/gfx906.yaml, wave64-w4a16-gfx906), 1.23 in all. Ours was never timed on a card without matrix units.
 SPEEDUP = 1.2
@@ -35,7 +36,12 @@ def look(dossier: Dossier) -> list[Finding]:
     if model is None or sheet is None or "mfma" not in sheet.absent:
         return []
     lever = LEVERS[Lever.KERNEL_TABLE]
-    if _unfit(model, dossier) or step is None or step.tokens > MOST or lever.read(dossier.spec, KEY) is not None:
+    if (
+        _unfit(model, dossier)
+        or step is None
+        or step.tokens > W4A16_MOST_ROWS
+        or lever.read(dossier.spec, KEY) is not None
+    ):
         return []
     part = share(dossier, "decode", "gemm")
     if part is None or lever.validate(KEY, True, dossier.knobs) is not None:

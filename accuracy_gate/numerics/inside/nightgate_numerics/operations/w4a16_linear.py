@@ -31,11 +31,12 @@ def outputs(sizes: Sizes, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...]
 
 
 def unpacked(tensors: Tensors, wide: torch.dtype) -> torch.Tensor:
-    """[n, k] in `wide`; exact in float32 and float64."""
+    """[n, k] in `wide`; exact in float32 and float64. With zero points where there are some (w4a16_zeros.py)."""
     packed, scales = tensors["packed"], tensors["scales"]
     shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=packed.device)
     nibbles = (packed.unsqueeze(-1) >> shifts) & 15
-    whole = nibbles.reshape(packed.shape[0], -1).to(wide) - 8
+    zeros = tensors["zeros"].to(wide).repeat_interleave(GROUP, dim=1) if "zeros" in tensors else 8
+    whole = nibbles.reshape(packed.shape[0], -1).to(wide) - zeros
     return whole * scales.to(wide).repeat_interleave(GROUP, dim=1)
 
 

@@ -12,37 +12,14 @@ from dataclasses import replace
 
 import torch
 
-from ..case import Layout, Sizes, Tensors, Way
+from ..case import Layout, Sizes, Tensors
 from . import w4a16_linear
-from .w4a16_linear import GROUP
 
 
 def inputs(sizes: Sizes, dtype: torch.dtype, generator: torch.Generator, call: int) -> Tensors:
     made = w4a16_linear.inputs(sizes, dtype, generator, call)
     zeros = torch.randint(0, 16, tuple(made["scales"].shape), generator=generator)
     return made | {"zeros": zeros.to(dtype)}
-
-
-def unpacked(tensors: Tensors, wide: torch.dtype) -> torch.Tensor:
-    """[n, k] in `wide`; exact in float32 and float64."""
-    beyond = (tensors["zeros"].to(wide) - 8) * tensors["scales"].to(wide)  # what 8 in its place leaves
-    return w4a16_linear.unpacked(tensors, wide) - beyond.repeat_interleave(GROUP, dim=1)
-
-
-def reference(tensors: Tensors, sizes: Sizes) -> Tensors:
-    return {"out": tensors["x"].double() @ unpacked(tensors, torch.float64).T}
-
-
-def size(tensors: Tensors, sizes: Sizes) -> Tensors:
-    """The root of the summed squares of the products."""
-    squares = tensors["x"].double().square() @ unpacked(tensors, torch.float64).square().T
-    return {"out": squares.sqrt()}
-
-
-def plain(tensors: Tensors, sizes: Sizes) -> Tensors:
-    dtype = tensors["x"].dtype
-    weights = unpacked(tensors, torch.float32).to(dtype).float()
-    return {"out": (tensors["x"].float() @ weights.T).to(dtype)}
 
 
 def _with_zeros(layout: Layout) -> Layout:
@@ -56,7 +33,6 @@ CASE = replace(
     name="w4a16_zeros",
     signature="kernel(x, packed, scales, zeros, out, group)",
     inputs=inputs,
-    ways=(Way(reference, plain, size),),
     weights=frozenset({"packed", "scales", "zeros"}),
     layouts=tuple(_with_zeros(layout) for layout in w4a16_linear.CASE.layouts),
 )
