@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cards.kernel_files import entries, read_fields, read_line, there
+from cards.kernel_files import entries, read_line, there
 from cards.timeouts import PASS_ON, Process, ancestors, timeouts
 
 KEEPERS = ("tmux", "tmux: server", "screen", "dtach", "abduco", "zellij", "mosh-server", "SCREEN")
@@ -98,7 +98,7 @@ def _logout(
 ) -> Iterator[tuple[str, str]]:
     """Only said in a remote shell, and of what logind would end."""
     group = read_line(root / "proc/self/cgroup") or ""
-    kept = any(p.name in KEEPERS for p in above) or "TMUX" in env or "STY" in env or ignores_hangup(root, pid)
+    kept = any(p.name in KEEPERS for p in above) or "TMUX" in env or "STY" in env or Process(root, pid).ignores_hangup
     if f"user@{uid}.service" in group and not there(root / "var/lib/systemd/linger" / user):
         what = "systemd ends what your user manager started when you log out"
         yield what, f"loginctl enable-linger {user}"
@@ -120,12 +120,6 @@ def hangs_on(chain: list[Process]) -> bool:
         if apart and parent.name not in PASS_ON:
             return False
     return False
-
-
-def ignores_hangup(root: Path, pid: int) -> bool:
-    """SIGHUP, number 1, is the lowest bit of SigIgn (proc_pid_status(5)). nohup starts its command so."""
-    mask = read_fields(root / f"proc/{pid}/status").get("SigIgn", "")
-    return re.fullmatch(r"[0-9a-f]+", mask) is not None and int(mask, 16) & 1 == 1
 
 
 def kills_at_logout(root: Path, user: str) -> bool:

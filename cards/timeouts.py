@@ -22,7 +22,8 @@ PASS_ON = ("timeout", "script", "su", "runuser", "sudo", "dumb-init", "tini", "d
 
 class Process:
     """This process or one above it. `group`, `session`: its process group and session, None where the kernel does not
-    tell them."""
+    tell them. `foreground`: is that group the one that its terminal's keys (and hang-ups) go to? SIGHUP, number 1, is
+    the lowest bit of SigIgn (proc_pid_status(5)); nohup starts its command so."""
 
     def __init__(self, root: Path, pid: int) -> None:
         self.pid, folder = pid, root / f"proc/{pid}"
@@ -32,8 +33,12 @@ class Process:
         status = read_fields(folder / "status")
         self.group = next(iter(status.get("NSpgid", "").split()), None)
         self.session = next(iter(status.get("NSsid", "").split()), None)
-        # Field 22 of proc_pid_stat(5), counted from behind the name, which may hold anything.
+        self.leads = self.session == str(pid)
+        ignored = status.get("SigIgn", "")
+        self.ignores_hangup = re.fullmatch(r"[0-9a-f]+", ignored) is not None and int(ignored, 16) & 1 == 1
+        # Fields 8 and 22 of proc_pid_stat(5), counted from behind the name, which may hold anything.
         later = (read_line(folder / "stat") or "").rpartition(")")[2].split()
+        self.foreground = len(later) > 5 and self.group == later[5]  # of its terminal
         self.started_s = int(later[19]) / TICKS if len(later) > 19 and later[19].isdigit() else None
 
 
@@ -77,14 +82,19 @@ def timeouts(root: Path, chain: list[Process]) -> Iterator[tuple[str, float]]:
 
 def reaches(chain: list[Process], place: int, foreground: bool, reaching: set[int]) -> bool:
     """Does the timeout at `place` end chain[0]? It signals its child and, unless --foreground, its process group; then
-    whoever was signalled may pass it on. `reaching`: places of nearer timeouts that would."""
-    heard = False
+    whoever was signalled may pass it on, and where the first of a terminal's session ends, the kernel sends SIGHUP to
+    that terminal's foreground group (credentials(7)). `reaching`: places of nearer timeouts that would."""
+    heard, hung_up = False, {chain[place].session} if chain[place].leads else set()
     for at in range(place - 1, -1, -1):
-        parent, group = chain[at + 1], chain[at].group
-        grouped = not foreground and (None in (group, chain[place].group) or group == chain[place].group)
-        heard = grouped or at == place - 1 or (heard and parent.name in PASS_ON)
+        parent, this = chain[at + 1], chain[at]
+        grouped = not foreground and (None in (this.group, chain[place].group) or this.group == chain[place].group)
+        passed_on = at == place - 1 or (heard and parent.name in PASS_ON)
+        hung = this.foreground and this.session in hung_up and not this.ignores_hangup
+        heard = grouped or passed_on or hung
         if heard and at in reaching:
             return True
+        if heard and this.leads:
+            hung_up.add(this.session)
     return heard
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,20 @@ print(list(timeouts(Path("/"), chain)), flush=True)
 """
 
 
-def told_beneath(command: str, tmp_path: Path, then: str = "") -> str:
+def told_beneath(command: str, tmp_path: Path, then: str = "", shell: str = "/bin/sh") -> str:
     """What a process says that `command`, a shell's line, runs as NIGHT. It begins in a session of its own."""
     night = tmp_path / "night"
     write(night, f"#!{sys.executable}\nimport sys; sys.path.insert(0, {str(CHECKOUT)!r})\n{CODE}{then}")
     night.chmod(0o755)
     line = command.replace("NIGHT", str(night)) + "; true"  # so that the shell does not become its last command
     done = subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, timeout=60, start_new_session=True, stdin=subprocess.DEVNULL
+        ["sh", "-c", line],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "SHELL": shell},  # script's
     )
     return done.stdout + done.stderr
 
@@ -50,39 +57,59 @@ REACHED = {
     "timeout 90s timeout inf sh -c 'NIGHT; true'": True,  # passes it on to a group of its own
     "timeout 90s timeout 0 sh -c 'setsid -w NIGHT; true'": False,
     "timeout 90s sh -c 'timeout --foreground 0 setsid NIGHT; true'": True,
+    # script ends its shell. Where that was the first of its terminal's session, the kernel hangs up its foreground.
     "timeout 90s script -qec NIGHT /dev/null": True,
-    "timeout 90s script -qec 'timeout 0 NIGHT; true' /dev/null": False,  # ends its shell, and nothing else
+    "timeout 90s script -qec 'NIGHT; true' /dev/null": True,
+    "timeout 90s script -qec 'timeout --foreground 0 NIGHT; true' /dev/null": True,
+    "timeout 90s script -qec 'timeout 0 NIGHT; true' /dev/null": False,  # not in the foreground
+    "timeout 90s script -qec 'nohup NIGHT | cat; true' /dev/null": False,
+    "script -qec \"exec timeout 90s sh -c 'timeout --foreground 0 NIGHT; true'\" /dev/null": True,
+    "script -qec \"exec timeout 90s sh -c 'timeout 0 NIGHT; true'\" /dev/null": False,
+    "script -qec \"exec timeout 90s bash -c 'set -m; NIGHT; true'\" /dev/null": True,  # hung up by timeout's own end
+    "script -qec \"timeout 90s bash -c 'set -m; NIGHT; true'; true\" /dev/null": False,
 }
+SHELLS = [shell for shell in ("/bin/sh", "/bin/bash") if shutil.which(shell)]  # bash execs its last command
+CASES = [
+    pytest.param(
+        command,
+        reached,
+        shell,
+        marks=pytest.mark.skipif("script" in command and shutil.which("script") is None, reason="no script here"),
+    )
+    for command, reached in REACHED.items()
+    for shell in (SHELLS if "script" in command else SHELLS[:1])
+]
 
 
-@pytest.mark.parametrize(("command", "reached"), REACHED.items())
-def test_a_timeout_is_told_when_it_can_reach_us(command: str, reached: bool, tmp_path: Path) -> None:
-    if "script" in command and shutil.which("script") is None:
-        pytest.skip("script is not installed")
-    said = told_beneath(command, tmp_path)
+@pytest.mark.parametrize(("command", "reached", "shell"), CASES)
+def test_a_timeout_is_told_when_it_can_reach_us(command: str, reached: bool, shell: str, tmp_path: Path) -> None:
+    said = told_beneath(command, tmp_path, shell=shell)
     assert ("`timeout 90s` (pid " in said) == reached and "[" in said, said
 
 
-@pytest.mark.parametrize(("command", "reached"), REACHED.items())
-def test_it_does_what_is_told(command: str, reached: bool, tmp_path: Path) -> None:
-    """The same lines, and the timeout rings (SIGALRM is what its timer sends it): does the night hear SIGTERM?"""
-    if "script" in command and shutil.which("script") is None:
-        pytest.skip("script is not installed")
+@pytest.mark.parametrize(("command", "reached", "shell"), CASES)
+def test_it_does_what_is_told(command: str, reached: bool, shell: str, tmp_path: Path) -> None:
+    """The same lines, and the timeout rings (SIGALRM is what its timer sends it): does the night hear anything?"""
     then = f"""
 import os, signal, time
 def hear(number, frame):
     open({str(tmp_path / "heard")!r}, "w")
     os._exit(0)
 signal.signal(signal.SIGTERM, hear)
+if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as a night does
+    signal.signal(signal.SIGHUP, hear)
 [rings] = [p.pid for p in chain if p.name == "timeout" and "90s" in p.command]
 open({str(tmp_path / "up")!r}, "w")
 os.kill(rings, signal.SIGALRM)
 time.sleep({10 if reached else 1})
 open({str(tmp_path / "lived")!r}, "w")
 """
-    told_beneath(command, tmp_path, then)  # until all of it has ended: each holds the pipe
-    there = {name for name in ("up", "heard", "lived") if (tmp_path / name).exists()}
-    assert there == {"up", "heard" if reached else "lived"}
+    told_beneath(command, tmp_path, then, shell)
+    within = time.monotonic() + 30  # beneath script nothing of the night holds our pipe: it may outlive that
+    while not (there := {name for name in ("heard", "lived") if (tmp_path / name).exists()}):
+        assert (tmp_path / "up").exists() and time.monotonic() < within
+        time.sleep(0.05)
+    assert there == {"heard" if reached else "lived"}
 
 
 def test_in_a_pid_namespace_that_kept_the_outer_proc(tmp_path: Path) -> None:
