@@ -145,8 +145,9 @@ def test_the_same_prompts_again_hit_the_cache_and_it_shows(tmp_path: Path) -> No
 
 
 def test_failing_requests_are_counted(tmp_path: Path) -> None:
+    one_by_one = WORKLOAD.model_copy(update={"concurrency": 1})  # else a measured one may overtake a warm-up
     with started(tmp_path, STANDIN_FAIL_EVERY="3") as engine:
-        m = run(engine, tmp_path)
+        m = run(engine, tmp_path, one_by_one)
     assert (m.completed, m.failed) == (8, 4)
     assert m.conditions["errors"] == {"http_status": 4}
     assert "500" in str(m.conditions["first_error"])
