@@ -1,21 +1,26 @@
 """w4a16_linear as a linear layer of vLLM for 4-bit weights, asked first.
 
-Two places, since vLLM has two for such layers:
+Two places, since vLLM has two for such layers, each of which has moved (read in 0.26 to 0.33, and in two forks for
+gfx906: ai-infos/vllm-gfx906-mobydick, 0.16 to 0.23.1, and nlzy/vllm-gfx906, 0.12):
 
-- the list of mixed-precision linear kernels (vllm/model_executor/kernels/linear, 0.26 to 0.33), from which
-  compressed-tensors, GPTQ and, on NVIDIA, AWQ layers take the first that can compute them: ours is put in front;
-- AutoAWQLinearMethod (quantization/auto_awq.py), which AWQ layers have on AMD cards and which asks no such list: its
-  weights are laid out anew after loading, and its apply() calls the kernel.
+- the list of mixed-precision linear kernels, from which compressed-tensors, GPTQ and, on NVIDIA, AWQ layers take the
+  first that can compute them: ours is put in front. A fork may take one of its own before the list's first
+  (mobydick, on gfx906): that one then stands back where ours can compute the layer;
+- the method which AWQ layers have on AMD cards and which asks no such list: its weights are laid out anew after
+  loading, and its apply() calls the kernel.
 
 What the kernel cannot compute (other widths than 4 bits, activations reordered by GPTQ, odd group sizes) goes on to
 vLLM's own. Many rows at once, a prefill, are multiplied by a library, with weights that are unpacked for it.
 
-A real engine of vLLM 0.32.0 on a CPU was served so, in Triton's interpreter; for AMD cards it was compiled
+A real engine of vLLM 0.32.0 on a CPU was served so, in Triton's interpreter, and layers of mobydick's own classes
+(ff063e44e, 2026-12-01), there with an amdsmi that was made up to say gfx906. For AMD cards it was compiled
 (compile_for_amd.py). It was never run on a card.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 from typing import Any
 
@@ -26,6 +31,12 @@ from nightgate_kernels.tables import W4A16_MOST_ROWS  # type: ignore[import-not-
 from nightgate_kernels.w4a16_linear import unpack, w4a16_linear  # type: ignore[import-not-found]
 
 NAME = "w4a16_linear"
+# Newest first; tables.py's SERVES and the lever's WHERE name the same places.
+LISTS = ("vllm.model_executor.kernels.linear", "vllm.model_executor.layers.quantization.kernels.mixed_precision")
+AWQ_METHODS = (
+    "vllm.model_executor.layers.quantization.auto_awq",
+    "vllm.model_executor.layers.quantization.awq",
+)
 # Column 8 i + j of an AWQ word i is the nibble at 4 * AWQ_ORDER[j] (AutoAWQ's packing, vLLM's _REVERSE_AWQ_PACK_ORDER).
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -192,20 +203,74 @@ def serve() -> str:
     if not (torch.cuda.is_available() or interpreted):
         return "w4a16_linear does not serve vLLM's linear layers: Triton needs a GPU"
     try:
-        from vllm.model_executor.kernels import linear as kernels
         from vllm.platforms import current_platform
+
+        kernels = _first_there(LISTS)
     except ImportError as problem:
         return f"w4a16_linear does not serve vLLM's linear layers: {problem}"
-    listed = kernels._POSSIBLE_KERNELS.setdefault(current_platform._enum, [])
+    listed = kernels._POSSIBLE_KERNELS
+    if isinstance(listed, dict):  # one list a platform, as in 0.16 and later
+        listed = listed.setdefault(current_platform._enum, [])
     if any(kernel.__name__ == "NightgateW4A16LinearKernel" for kernel in listed):
         return "w4a16_linear serves vLLM's 4-bit linear layers already"
-    listed.insert(0, _kernel_class(kernels.MPLinearKernel))
-    without = ""
+    ours = _kernel_class(kernels.MPLinearKernel)
+    listed.insert(0, ours)
+    told = _stand_back(kernels, ours, len(listed))
     if current_platform.is_rocm() or interpreted:
         try:
-            from vllm.model_executor.layers.quantization.auto_awq import AutoAWQLinearMethod
+            methods = _first_there(AWQ_METHODS)
+            _serve_awq(getattr(methods, "AutoAWQLinearMethod", None) or methods.AWQLinearMethod)
+        except (ImportError, AttributeError) as problem:  # elsewhere in this one, or without what its import needs
+            told += f"; AWQ's own method is not served ({problem})"
+    return f"w4a16_linear serves vLLM's 4-bit linear layers, before vLLM's own{told}"
 
-            _serve_awq(AutoAWQLinearMethod)
-        except ImportError as problem:  # a fork that has it elsewhere, or one that lacks what its import needs
-            without = f"; AWQ's own method is not served ({problem})"
-    return f"w4a16_linear serves vLLM's 4-bit linear layers, before vLLM's own{without}"
+
+def _first_there(names: tuple[str, ...]) -> Any:
+    """The first of these modules that is there. Raises ImportError, the first one's."""
+    problems = []
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ImportError as problem:
+            problems.append(problem)
+    raise problems[0]
+
+
+def _stand_back(kernels: Any, ours: Any, most: int) -> str:
+    """Asks vLLM which kernel it takes for a usual layer. While that is not ours, the one that it takes is made to say
+    no where ours can compute. At most `most` times. What to add to the line that tells what was done."""
+    stood_back: list[str] = []
+    while True:
+        try:
+            # A capability is given, because vLLM would ask the card for it, and this may be a process that forks later.
+            taken = kernels.choose_mp_linear_kernel(_usual(kernels.MPLinearLayerConfig), compute_capability=90)
+        except Exception as problem:  # a guest's question: whatever it raises, vLLM starts
+            return f"; which kernel is taken was not asked ({type(problem).__name__}: {problem})"
+        if taken is ours:
+            return f"; {', '.join(stood_back)} put behind it" if stood_back else ""
+        if taken.__name__ in stood_back or len(stood_back) >= most:
+            return f"; but {taken.__name__} is taken first"
+        _say_no(taken, ours)
+        stood_back.append(taken.__name__)
+
+
+def _usual(config: Any) -> Any:
+    """A layer of 4096 by 4096, symmetric in groups of 128."""
+    from vllm.scalar_type import scalar_types
+
+    shapes = {"full_weight_shape": (4096, 4096), "partition_weight_shape": (4096, 4096)}
+    told = {"weight_type": scalar_types.uint4b8, "act_type": torch.float16, "group_size": 128, "zero_points": False}
+    more = {"has_g_idx": False} if "has_g_idx" in inspect.signature(config).parameters else {}  # up to 0.26
+    return config(**shapes, **told, **more)
+
+
+def _say_no(theirs: Any, ours: Any) -> None:
+    asked = theirs.can_implement.__func__
+
+    def can_implement(cls: Any, c: Any) -> tuple[bool, str | None]:
+        if ours.can_implement(c)[0]:
+            return False, "nightgate's kernel computes this layer"
+        answer: tuple[bool, str | None] = asked(cls, c)
+        return answer
+
+    theirs.can_implement = classmethod(can_implement)

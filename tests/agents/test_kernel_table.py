@@ -76,8 +76,11 @@ def test_a_vllm_without_the_operation_has_nothing_to_dispatch(tmp_path: Path) ->
     for kernel, lacks in tables.SERVES.items():
         assert f"has no {lacks}" in str(kernel_table.validate(f"{kernel}#dispatch", True, old))
     write(tmp_path / "vllm/ir/ops/layernorm.py", "def fused_add_rms_norm(x): ...\n")
-    write(tmp_path / "vllm/model_executor/kernels/linear/__init__.py", "_POSSIBLE_KERNELS: dict = {}\n")
-    assert not [kernel for kernel in tables.SERVES if kernel_table.validate(f"{kernel}#dispatch", True, old)]
+    listed = "model_executor/layers/quantization/kernels/mixed_precision/__init__.py"  # where 0.16 has it
+    for file in ("model_executor/kernels/linear/__init__.py", listed):
+        write(tmp_path / "vllm" / file, "_POSSIBLE_KERNELS: dict = {}\n")
+        assert not [kernel for kernel in tables.SERVES if kernel_table.validate(f"{kernel}#dispatch", True, old)]
+        (tmp_path / "vllm" / file).unlink()
 
 
 # What stands in for a card is Triton's interpreter; the dispatch is vLLM's own.
@@ -119,7 +122,10 @@ LAYERS = CHECKOUT / "tests" / "kernels" / "inside" / "serve_w4a16.py"
 
 
 @pytest.mark.engine_python
-def test_real_layers_of_vllm_are_served_by_our_kernel_and_are_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("vllm", "says"), [("as it is", ""), ("fork", "; CPUWNA16LinearKernel put behind it")], ids=["as it is", "fork"]
+)
+def test_real_layers_of_vllm_are_served_by_our_kernel_and_are_right(vllm: str, says: str, tmp_path: Path) -> None:
     """Layers of compressed-tensors (symmetric or not) and AWQ (as on NVIDIA and CPUs, and as on AMD cards), made,
     loaded and run by vLLM's own classes; the kernel runs in Triton's interpreter. Errors are bfloat16's: with a wrong
     layout they would be near 1."""
@@ -129,10 +135,10 @@ def test_real_layers_of_vllm_are_served_by_our_kernel_and_are_right(tmp_path: Pa
     placement = place(with_entries(spec(python=engine_python()), Lever.KERNEL_TABLE, rows), tmp_path / "placed")
     path = os.pathsep.join([*placement.python_path, str(CHECKOUT / "kernels" / "nightgate_evidence")])
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRITON_INTERPRET": "1", "NIGHTGATE_EVIDENCE": "1"}
-    done = subprocess.run([engine_python(), str(LAYERS)], env=env | placement.env | {"PYTHONPATH": path},
+    done = subprocess.run([engine_python(), str(LAYERS), vllm], env=env | placement.env | {"PYTHONPATH": path},
                           capture_output=True, text=True, cwd=tmp_path, timeout=250, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "w4a16_linear serves vLLM's 4-bit linear layers, before vLLM's own\n" in done.stderr
+    assert f"w4a16_linear serves vLLM's 4-bit linear layers, before vLLM's own{says}\n" in done.stderr
     assert 'nightgate-evidence counter {"count": 8, "name": "w4a16_linear", ' in done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert {name: layer["kernel"] for name, layer in found.items()} == {

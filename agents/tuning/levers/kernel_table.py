@@ -34,10 +34,16 @@ KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 ENTRY = "[vllm.general_plugins]\nnightgate_kernels = nightgate_kernels.plugin:register\n"
 METADATA = "Metadata-Version: 2.1\nName: nightgate-kernels\nVersion: 0.1.0\n"
 
-# What vLLM must have for a kernel to serve: a file below its folder, and what stands in it.
+# What vLLM must have for a kernel to serve: one of these files below its folder, and what stands in it.
 WHERE = {
-    "add_rms_norm": ("ir/ops/layernorm.py", "def fused_add_rms_norm("),
-    "w4a16_linear": ("model_executor/kernels/linear/__init__.py", "_POSSIBLE_KERNELS: "),
+    "add_rms_norm": (("ir/ops/layernorm.py",), "def fused_add_rms_norm("),
+    "w4a16_linear": (
+        (
+            "model_executor/kernels/linear/__init__.py",
+            "model_executor/layers/quantization/kernels/mixed_precision/__init__.py",  # 0.16 and before
+        ),
+        "_POSSIBLE_KERNELS: ",
+    ),
 }
 
 keys = partial(in_overlay.keys, Lever.KERNEL_TABLE)
@@ -56,10 +62,11 @@ def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
     found = split(key)
     if found is None or found.row != DISPATCH or value is not True or not knobs.path:
         return None
-    file, line = WHERE[found.file]
-    source = Path(knobs.path) / file
-    text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
-    return None if line in text else f"vLLM {knobs.version} has no {SERVES[found.file]}, so nothing would change"
+    files, line = WHERE[found.file]
+    sources = [Path(knobs.path) / file for file in files]
+    texts = [source.read_text(encoding="utf-8", errors="replace") for source in sources if source.is_file()]
+    there = any(line in text for text in texts)
+    return None if there else f"vLLM {knobs.version} has no {SERVES[found.file]}, so nothing would change"
 
 
 def place(entries: Mapping[str, JsonValue], python: str, folder: Path, env: Mapping[str, str]) -> Placed:

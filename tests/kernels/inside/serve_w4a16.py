@@ -1,11 +1,28 @@
 """Run by the engine's interpreter, with Triton's interpreter in place of a card: real layers of vLLM, made as its model
-code makes them, with and without nightgate's kernel. Prints one JSON object."""
+code makes them, with and without nightgate's kernel. Prints one JSON object.
+
+With the argument `fork`, vLLM takes a kernel of its own before all that are listed, as ai-infos/vllm-gfx906-mobydick
+does on gfx906: a stand-in for such a fork."""
 
 from __future__ import annotations
 
 import json
+import sys
 
 import torch
+from vllm.model_executor.kernels import linear as kernels
+from vllm.platforms import current_platform
+
+if "fork" in sys.argv:  # before others take the function by its name
+    listed = kernels._POSSIBLE_KERNELS[current_platform._enum]
+    (favourite,) = [kernel for kernel in listed if kernel.__name__ == "CPUWNA16LinearKernel"]
+    by_the_list = kernels.choose_mp_linear_kernel
+
+    def choose(config, compute_capability=None):  # type: ignore[no-untyped-def]
+        return favourite if favourite.can_implement(config)[0] else by_the_list(config, compute_capability)
+
+    kernels.choose_mp_linear_kernel = choose
+
 from nightgate_kernels.plugin import register  # type: ignore[import-not-found]
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment, initialize_model_parallel
