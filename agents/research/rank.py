@@ -15,6 +15,7 @@ from agents.command import USAGE, Problem
 from agents.research.card_dtypes import absent_dtype
 from agents.research.dossier import Dossier, scored
 from agents.research.knobs import near
+from agents.research.limited import at_most
 from agents.research.readers import READERS
 from agents.tuning.levers import LEVERS
 from agents.tuning.static_check import static_check
@@ -25,6 +26,8 @@ _RISKS = ("low", "medium", "high")
 # A line of the ledger holds all of them, at most 16 MB (ledger/line.py). The largest table of AITER e4048607 and vLLM
 # 0.33.0 that a row change could lay whole is below 100 KB; a patch that a person lists counts as it is.
 MOST_CHARS, MOST_CHARS_TOGETHER = 512 << 10, 6 << 20
+# Seconds of one reader, judged: a whole audit of vLLM and an AITER checkout took 31 (2-core x86, 2026-11-30).
+MOST_S = 180.0
 MOST_DROPPED = 1000  # characters of a line that says why one was left out
 
 
@@ -53,14 +56,17 @@ def reader_names(readers: Sequence[str] | None) -> list[str]:
 
 
 def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research:
-    """`readers` None: all of them. Raises UnknownReader. A reader that fails costs its own findings only."""
+    """`readers` None: all of them. Raises UnknownReader. A reader that fails, or takes MOST_S, costs its own findings
+    only."""
     names = reader_names(readers)
     found = [from_night_file(item, dossier) for item in dossier.try_first]
     dropped: list[str] = []
     for name in names:
         try:
-            found += READERS[name].hypotheses(dossier)
-            dropped += READERS[name].dropped(dossier)
+            with at_most(MOST_S):
+                said, left_out = READERS[name].hypotheses(dossier), READERS[name].dropped(dossier)
+            found += said
+            dropped += left_out
         except Exception as error:  # a reader is a guest: its fault must not end the night
             what = " ".join(str(error).split())[:300]
             dropped.append(f"reader {name} failed and was left out: {type(error).__name__}: {what}")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from agents.research.limited import TooLong, at_most
 from agents.research.rank import UnknownReader, merge, order, research
 from agents.research.readers import READERS, Reader
 from contracts import Change, Evidence, Hypothesis, Lever, TryItem
@@ -99,6 +105,38 @@ def test_a_reader_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) 
     found = research(dossier(spec=SLOW, profile=BUSY))
     assert found.hypotheses
     assert "reader broken failed and was left out: KeyError: 'x'" in found.dropped
+
+
+@pytest.mark.timeout(60, method="thread")  # which leaves SIGALRM to the code
+def test_a_reader_without_an_end_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may even catch what ends it: the alarm rings again."""
+
+    def endless(_: Any) -> list[Hypothesis]:
+        with contextlib.suppress(Exception):
+            while True:
+                pass
+        re.match(r"(a+)+$", "a" * 40 + "b")  # takes years
+        return []
+
+    monkeypatch.setattr("agents.research.rank.MOST_S", 0.2)
+    monkeypatch.setitem(READERS, "endless", Reader("endless", endless, lambda _: [], lambda _: []))
+    found = research(dossier(spec=SLOW, profile=BUSY), ["endless", "defaults"])
+    assert found.hypotheses
+    assert found.dropped[0] == "reader endless failed and was left out: TooLong: it took more than 0.2 s"
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+@pytest.mark.timeout(60, method="thread")  # which leaves SIGALRM to the code
+def test_only_the_main_thread_has_a_time_limit() -> None:
+    def quiet() -> bool:
+        with at_most(0.001):
+            time.sleep(0.05)
+        return True
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(quiet).result()
+    with pytest.raises(TooLong, match=r"more than 0\.001 s"), at_most(0.001):
+        time.sleep(5)
 
 
 def test_merge_joins_what_is_said_about_one_change() -> None:
