@@ -20,10 +20,10 @@ help:
 night: setup
 	.venv/bin/python run_night.py configs/nights/first_night.yaml
 
-# Whole nights against the stand-in mostly wait, so two run side by side; so do engines that nobody measures. The other
-# real engines run alone, one after the other.
+# Whole nights against the stand-in mostly wait, so three run side by side (their order: tests/conftest.py); so do two
+# engines that nobody measures. The other real engines run alone, one after the other.
 test: trees quick
-	.venv/bin/python -m pytest -n 2 --dist loadgroup -m whole_night
+	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m whole_night
 	.venv/bin/python -m pytest -n 2 --dist loadfile -m engine_python
 	.venv/bin/python -m pytest -m real_engine
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.night.rehearsal import NIGHT, events, only_night, run, verdicts, write_night
 
-pytestmark = [pytest.mark.whole_night, pytest.mark.xdist_group("rehearsed"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.whole_night, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.night.rehearsal import only_night, run, write_night
 
-pytestmark = [pytest.mark.whole_night, pytest.mark.xdist_group("tampered"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.whole_night, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
