@@ -8,6 +8,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
+from agents.research.gates.bindings import mentions
 from agents.research.gates.claims import SERIES, has, lacks, words
 from agents.research.gates.evaluate import UNKNOWN, Capability, Evaluator, capability_of
 from agents.research.gates.files import OTHER_CARDS
@@ -30,6 +31,7 @@ class Contradiction:
     units: tuple[str, ...]  # what the card lacks (answer yes) or has (answer no)
     uses: tuple[Use, ...]
     fix: str
+    meant: bool = False  # a yes that names this very card: no slip
 
 
 def contradictions(survey: Survey, sheet: CardSheet) -> list[Contradiction]:
@@ -47,9 +49,15 @@ def contradictions(survey: Survey, sheet: CardSheet) -> list[Contradiction]:
                     tuple(units),
                     tuple(uses(survey, names)),
                     _narrower(root, survey.arch) if answer else "",
+                    answer and _by_name(root, survey.arch),
                 )
             )
     return found
+
+
+def _by_name(gate: Gate, arch: str) -> bool:
+    """It spells the arch out, or asks a gate that is called after it: on_gfx906()."""
+    return arch in mentions(gate.node)[1] or any(re.fullmatch(rf"_*(is_)?on_{arch}", n.lower()) for n in gate.asks)
 
 
 def _wrong(gate: Gate, sheet: CardSheet, answer: bool) -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agents.research.gates.bindings import Bound, Function, collected, settled
+from agents.research.gates.evaluate import UNKNOWN, Evaluator
 from agents.research.regular_file import read_regular
 
 MOST_FILES = 20_000  # vLLM 0.33.0 has 3,004, AITER 579
@@ -26,14 +28,19 @@ OTHER_CARDS = re.compile(
 @dataclass
 class Module:
     """`file` is relative to the tree's parent: "vllm/platforms/rocm.py". Only the top-level blocks that somebody wants
-    are parsed: whole files took three times as long (AITER, 3.6 MB: 4.6 s, 2-core x86 machine, 2026-11-30)."""
+    are parsed: whole files took three times as long (AITER, 3.6 MB: 4.6 s, 2-core x86 machine, 2026-11-30). Of a branch
+    that `arch` surely does not take, nothing is there; of one that it may take, `unsure` has the names."""
 
     file: str
     rows: list[str]
     blocks: list[Block]
+    arch: str = ""  # "": of no card, and no question about one is answered
     flags: dict[str, tuple[ast.expr, int]] = field(default_factory=dict)  # module-level NAME = expression, line
     functions: dict[str, list[Function]] = field(default_factory=dict)
+    unsure: set[str] = field(default_factory=set)  # functions that may be another one, or imported, on this card
     problem: str = ""  # a block that Python cannot parse
+    _bound: dict[str, list[Bound]] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)  # names whose bindings were looked for
 
     def line(self, number: int) -> str:
         return self.rows[number - 1].strip() if 0 < number <= len(self.rows) else ""
@@ -42,14 +49,53 @@ class Module:
         """Adds flags and functions of all blocks that hold `wanted` and of whose text `also` is true."""
         for block in self.blocks:
             if not block.parsed and wanted.search(block.text) and also(block.text):
-                block.parsed = True
-                try:
-                    tree = ast.parse("\n" * (block.start - 1) + block.text)  # so that line numbers are the file's
-                except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                    line = getattr(error, "lineno", None) or block.start
-                    self.problem = f"{self.file}:{line}: Python cannot parse this part; not looked at"
-                    continue
-                _collect(self, tree.body, "")
+                self._parse(block)
+
+    def _parse(self, block: Block) -> None:
+        block.parsed = True
+        try:
+            tree = ast.parse("\n" * (block.start - 1) + block.text)  # so that line numbers are the file's
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            line = getattr(error, "lineno", None) or block.start
+            self.problem = f"{self.file}:{line}: Python cannot parse this part; not looked at"
+            return
+        changed: dict[str, bool] = {}
+        for name, bound in collected(tree.body, self._truth):
+            self._bound.setdefault(name, []).append(bound)
+            changed[name] = changed.get(name, False) or bool(bound.doubts)
+        for name, doubtful in changed.items():
+            if doubtful:  # what else it may be
+                self._look_for(name)
+            self._settle(name)
+
+    def _settle(self, name: str) -> None:
+        held = settled(self._bound[name])
+        self.flags.pop(name, None)
+        self.functions.pop(name, None)
+        if held.flag:
+            self.flags[name] = held.flag
+        if held.functions:
+            self.functions[name] = held.functions
+        (self.unsure.add if held.unsure else self.unsure.discard)(name)
+
+    def _truth(self, test: ast.expr) -> bool | None:
+        """Of a question at module level; None: both ways are possible."""
+        return Evaluator(self.arch, self._own).truth(test) if self.arch else None
+
+    def _own(self, name: str) -> object:
+        """A flag of this module, wherever it is bound."""
+        self._look_for(name)
+        held = self.flags.get(name)
+        return Evaluator(self.arch, self._own).value(held[0]) if held else UNKNOWN
+
+    def _look_for(self, name: str) -> None:
+        if name in self._asked:
+            return
+        self._asked.add(name)
+        begins = re.compile(rf"{re.escape(name)}\b[^=\n]*=(?!=)")
+        for block in self.blocks:
+            if not block.parsed and begins.match(block.text):
+                self._parse(block)
 
 
 @dataclass
@@ -61,19 +107,6 @@ class Block:
     parsed: bool = False
 
 
-@dataclass(frozen=True)
-class Function:
-    name: str
-    owner: str  # the class, or ""
-    node: ast.FunctionDef | ast.AsyncFunctionDef
-    names: frozenset[str]  # all names and attributes that it mentions
-    archs: frozenset[str]  # all "gfx..." texts in it
-
-    @property
-    def title(self) -> str:
-        return f"{self.owner}.{self.name}" if self.owner else self.name
-
-
 @dataclass
 class Files:
     """`texts`: relative path -> content as it is on disk. `warnings`: one line for what was left out."""
@@ -81,23 +114,24 @@ class Files:
     root: Path
     texts: dict[str, bytes] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    arch: str = ""  # whose branches are followed; "": all
     _modules: dict[str, Module] = field(default_factory=dict)
 
     def module(self, file: str) -> Module:
         if file not in self._modules:
             text = self.texts[file].decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
             rows = text.split("\n")
-            self._modules[file] = Module(file, rows, _blocks(rows))
+            self._modules[file] = Module(file, rows, _blocks(rows), self.arch)
         return self._modules[file]
 
     def problems(self) -> list[str]:
         return self.warnings + [m.problem for m in self._modules.values() if m.problem]
 
 
-def read_files(root: Path) -> Files:
+def read_files(root: Path, arch: str = "") -> Files:
     """All .py files under `root`, and the kernel benchmarks that a checkout has beside it; tests left out, links to
-    folders not followed. Never raises for what it finds."""
-    found, total, todo = Files(root), 0, [(str(root), 0)]
+    folders not followed. `arch`: only code that this card may reach counts. Never raises for what it finds."""
+    found, total, todo = Files(root, arch=arch), 0, [(str(root), 0)]
     if (root.parent / "CMakeLists.txt").is_file() and (root.parent / "benchmarks" / "kernels").is_dir():
         todo.append((str(root.parent / "benchmarks" / "kernels"), 0))
     while todo:
@@ -138,21 +172,6 @@ def _relative(path: str, root: Path) -> str:
     return os.path.relpath(path, root.parent).replace(os.sep, "/")
 
 
-def _collect(module: Module, body: list[ast.stmt], owner: str) -> None:
-    """Module-level names and all functions, those of classes and under `if` and `try` included."""
-    for node in body:
-        if isinstance(node, ast.If | ast.Try):
-            _collect(module, [*node.body, *node.orelse], owner)
-        elif isinstance(node, ast.ClassDef):
-            _collect(module, node.body, node.name)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            module.functions.setdefault(node.name, []).append(Function(node.name, owner, node, *mentions(node)))
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            module.flags.setdefault(node.targets[0].id, (node.value, node.lineno))
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            module.flags.setdefault(node.target.id, (node.value, node.lineno))
-
-
 # A line that begins a top-level statement: a name or a decorator in column 0, unless it goes on with one before it.
 _BEGINS = re.compile(r"(?!else\b|elif\b|except\b|finally\b)[A-Za-z_@]")
 _QUOTES = re.compile(r"\"\"\"|'''")
@@ -171,16 +190,3 @@ def _blocks(rows: list[str]) -> list[Block]:
                 quoted = "" if quoted == mark else quoted or mark
     ends = [*starts[1:], len(rows)]
     return [Block(a + 1, "\n".join(rows[a:b]) + "\n") for a, b in zip(starts, ends, strict=True) if b > a]
-
-
-def mentions(node: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
-    """(names and attributes, texts that are an arch or begin one) of a piece of code."""
-    names, archs = set(), set()
-    for n in ast.walk(node):
-        if isinstance(n, ast.Name):
-            names.add(n.id)
-        elif isinstance(n, ast.Attribute):
-            names.add(n.attr)
-        elif isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value.startswith("gfx"):
-            archs.add(n.value)
-    return frozenset(names), frozenset(a for a in archs if re.fullmatch(r"gfx[0-9a-f]+", a))

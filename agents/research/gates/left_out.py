@@ -7,9 +7,10 @@ import ast
 import re
 from dataclasses import dataclass
 
+from agents.research.gates.bindings import mentions
 from agents.research.gates.claims import words
 from agents.research.gates.evaluate import Evaluator, Raises
-from agents.research.gates.files import Module, mentions
+from agents.research.gates.files import Module
 from agents.research.gates.survey import Gate, Survey, Use, certain, uses
 from agents.research.source_tree import last_name, short
 from cards.sheet import CardSheet

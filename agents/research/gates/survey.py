@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents.research.gates.bindings import Function, mentions
 from agents.research.gates.claims import mentioned, promises
 from agents.research.gates.evaluate import UNKNOWN, Evaluator, Raises
-from agents.research.gates.files import OTHER_CARDS, Files, Function, Module, mentions
+from agents.research.gates.files import OTHER_CARDS, Files, Module
 from agents.research.source_tree import last_name, short
 
 MOST_ROUNDS = 5  # vLLM 0.33.0: a flag, on_gfx942(), get_cdna_version(), is_aiter_found_and_supported()
@@ -73,6 +74,8 @@ class Survey:
         return self._answers[key]
 
     def _own_answer(self, name: str, module: Module) -> Any:
+        if name in module.unsure:
+            return UNKNOWN
         if name in module.functions:
             ends = [self.evaluator(module).function(f.node) for f in module.functions[name]]
             return ends[0] if len(ends) == 1 else UNKNOWN
@@ -159,7 +162,8 @@ def _gates(survey: Survey, module: Module, name: str, names: set[str]) -> Iterat
             answer = survey.arch in answer  # a list of archs: FP8_ARCHS
         yield Gate(name, name, module, line, node, answer, promises(name), asks)
     for f in module.functions.get(name, []):
-        answer = survey.evaluator(module).function(f.node)
+        unsure = name in module.unsure and not f.owner
+        answer = UNKNOWN if unsure else survey.evaluator(module).function(f.node)
         yield Gate(name, f.title, module, f.node.lineno, f.node, answer, promises(name), f.names & names - {name})
 
 

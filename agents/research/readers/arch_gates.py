@@ -37,9 +37,9 @@ def look(dossier: Dossier) -> list[Finding]:
 
 
 def _tree(root: Path, sheet: CardSheet) -> list[Finding]:
-    files = read_files(root)
+    files = read_files(root, sheet.arch)
     seen = survey(files, sheet.arch)
-    found = [_contradiction(c, sheet) for c in contradictions(seen, sheet)]
+    found = [_contradiction(c, sheet, root) for c in contradictions(seen, sheet)]
     found += _aliases(seen, sheet)
     found += _spelling(seen)
     found += [_misnamed(m, sheet.arch) for m in misnamed(seen)]
@@ -55,11 +55,16 @@ def _tree(root: Path, sheet: CardSheet) -> list[Finding]:
     return found
 
 
-def _contradiction(c: Contradiction, sheet: CardSheet) -> Finding:
+def _contradiction(c: Contradiction, sheet: CardSheet, root: Path) -> Finding:
     names = list(dict.fromkeys(g.name for g in c.gates))
     units = " and no ".join(c.units)
     n = len([u for u in c.uses if u.depth == 1])
-    if c.answer:
+    if c.meant:
+        say = "says" if len(names) == 1 else "say"
+        does = f"this {root.name} means to do without the unit"
+        title = f"{', '.join(names)} {say} yes for {sheet.arch} by name, though the card has no {units}: {does}; "
+        title, fix = f"{title}{_count(n)} on it", ""
+    elif c.answer:
         say = "says" if len(names) == 1 else "say"
         title = f"{', '.join(names)} {say} yes for {sheet.arch}, which has no {units}; {_count(n)} on it"
         fix = c.fix or f"make {c.root.title} ({c.root.place}) say no for {sheet.arch}"
@@ -68,7 +73,7 @@ def _contradiction(c: Contradiction, sheet: CardSheet) -> Finding:
         fix = f"add {sheet.arch} to {c.root.title} ({c.root.place})"
     return Finding(
         reader=NAME,
-        kind="trap",
+        kind="fact" if c.meant else "trap",
         title=title,
         evidence=(*_gates(c.gates), _card(sheet, c.units, c.answer), *_places(c.uses)),
         fix=fix,
