@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agents.research.attention_backends import aiter_may_serve
 from agents.research.dossier import Dossier
 
 _OF_A_CARD = (
@@ -31,7 +32,7 @@ def missing(dossier: Dossier, asked: Sequence[str]) -> tuple[str, ...]:
     if not dossier.knobs.path:
         what = "no vLLM (--vllm, or --python with one): flags are not checked"
         found.append((what, _OF_VLLM, _OF_VLLM_IN_PART))
-    if dossier.card.kind == "amd" and not dossier.aiter:
+    if dossier.card.kind == "amd" and not dossier.aiter and aiter_may_serve(dossier.knobs.path, dossier.card.arch):
         found.append(("no AITER (--aiter)", _OF_AITER, ("compile_storms", "moe_tables")))
     lines, gone = [], set[str]()
     for what, silent, in_part in found:

@@ -82,7 +82,7 @@ def _lines(audit: Audit, dossier: Dossier) -> Iterator[str]:
     found = tries(audit, dossier)
     total = len(audit.of("opportunity"))
     yield HEAD
-    yield f"# {_line(f'{dossier.card.name} ({dossier.card.arch}), vLLM {dossier.knobs.version}')}: " + (
+    yield f"# {_line(f'{dossier.card.name} ({dossier.card.arch}), {dossier.knobs.called}')}: " + (
         f"{len(found)} of {total} things worth trying; the others are rows, patches and work by hand."
     )
     yield "# Paste it at the left edge of a night file whose engine settings are the ones that were audited. Where that"

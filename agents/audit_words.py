@@ -14,6 +14,7 @@ from rich.text import Text
 
 from agents.audit_try import way
 from agents.llm_text import visible
+from agents.research.attention_backends import aiter_may_serve
 from agents.research.audit import Audit
 from agents.research.dossier import Dossier
 from agents.research.finding import Finding, plural
@@ -87,10 +88,16 @@ def subject_words(dossier: Dossier) -> Text:
     what = f"{model.architecture}, {model.parameters / 1e9:.1f} G parameters" if model else "no model given"
     lines = [
         f"{dossier.card.arch} ({dossier.card.name}, from {dossier.card.source}); {what}; {arrivals}, {tokens}",
-        f"vLLM {dossier.knobs.version}" + ("" if dossier.knobs.path else " (no tree: flags are not checked)")
-        + f"; AITER {'read' if dossier.aiter else 'not given'}",
+        f"{dossier.knobs.called}{'' if dossier.knobs.path else ' given (flags are not checked)'}; {_aiter(dossier)}",
     ]  # fmt: skip
     return Text(visible("\n".join(lines)))  # an architecture and a version are as a file says them
+
+
+def _aiter(dossier: Dossier) -> str:
+    if dossier.aiter:
+        return "AITER read"
+    asked = dossier.card.kind == "amd" and aiter_may_serve(dossier.knobs.path, dossier.card.arch)
+    return f"no AITER, which vLLM does not use on {dossier.card.arch}" if not asked else "AITER not given"
 
 
 def _print_ranking(found: Sequence[Finding], console: Console) -> None:

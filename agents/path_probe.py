@@ -28,9 +28,9 @@ def prove(
     change = trial.hypothesis.change
     probe = night_file_probe(night, trial.hypothesis) or probe_for(change, knobs)
     runs: tuple[Measurement, ...] = ()
-    if probe.kind in UNDER_LOAD:
+    if probe.kind in UNDER_LOAD or probe.under_load:
         runs = (burst(night, candidate, trial.experiment_id),)
-    if probe.kind == "imported":
+    if probe.kind == "imported" or probe.under_load:
         time.sleep(TOLD_WITHIN_S)  # what the burst called is in the log by now
     a = ArmSeen(
         log=night.arms.log_of(progress.incumbent) or "",

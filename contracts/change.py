@@ -148,6 +148,7 @@ class Probe(Frozen):
     # kernel: the symbol is in both arms, and all of these must differ (a changed tile keeps its symbol).
     differs: tuple[Literal["launches", "grid", "block", "shared_memory", "registers"], ...] = ()
     present_in: Literal["B", "A"] = "B"  # "A": it must be in A and gone in B (a feature switched off)
+    under_load: bool = False  # log_line: only requests bring it, so the changed engine gets a short burst first
     source: str = ""  # how we know that this means what we say
 
 

@@ -1,13 +1,14 @@
-"""Which attention back ends a vLLM has, in which order its platform tries them, and which can serve a layer.
+"""Which attention back ends a vLLM has, and which can serve a layer. In which order its platform tries them is
+attention_order.py's.
 
-Read from three places of the source tree, as syntax trees: the registry's enum (name -> class path), the priority
-function of platforms/rocm.py (or cuda.py, which has one of the same name), and each class's own statements of what it
-supports.
+Read from two places of the source tree, as syntax trees: the registry's enum (name -> class path), and each class's own
+statements of what it supports.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -18,10 +19,10 @@ from agents.research.three_valued import UNKNOWN, truth, worked_out
 from contracts import Frozen
 
 REGISTRY = "v1/attention/backends/registry.py"
+OLD_REGISTRY = "attention/backends/registry.py"  # up to vLLM 0.12, of the same form
 PLATFORM = "platforms/rocm.py"
 PLATFORMS = {"amd": PLATFORM, "nvidia": "platforms/cuda.py", "cpu": "platforms/cpu.py"}  # by Card.kind
 ENUM = "AttentionBackendEnum"
-ORDER = "_get_backend_priorities"
 MOST_BYTES = 2_000_000  # of one source file: the largest of vLLM 0.33.0's here has 90 kB
 MOST_BASES = 4  # classes up from a back end's own
 FOREIGN = ("aiter", "flash_attn", "flashinfer", "flydsl")  # packages that a back end may import
@@ -38,15 +39,6 @@ class Backend(Frozen):
     name: str
     path: str  # class path; "" where somebody has to register one first
     where: str  # vllm/v1/attention/backends/registry.py:40
-
-
-class Tried(Frozen):
-    """One entry of the priority function. `condition` is its source's own words, "" for always."""
-
-    name: str
-    condition: str
-    holds: bool | None  # None: not known from the dossier
-    where: str
 
 
 class Reading(Frozen):
@@ -80,9 +72,10 @@ def _parsed(path: str, _changed: int) -> ast.Module:
 
 def registered(package: Path) -> list[Backend]:
     """`package` is a folder named vllm. Raises BackendsError."""
-    tree = tree_of(str(package / REGISTRY))
+    place = registry(package)
+    tree = tree_of(str(package / place))
     if tree is None:
-        raise BackendsError(f"{REGISTRY} is not there or cannot be parsed")
+        raise BackendsError(f"{place} is not there or cannot be parsed")
     found = []
     for node in tree.body:
         if not (isinstance(node, ast.ClassDef) and node.name == ENUM):
@@ -91,16 +84,21 @@ def registered(package: Path) -> list[Backend]:
             if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
                 value = worked_out(item.value, {})
                 path = value if isinstance(value, str) else ""
-                where = f"vllm/{REGISTRY}:{item.lineno}"
+                where = f"vllm/{place}:{item.lineno}"
                 found.append(Backend(name=item.targets[0].id, path=path, where=where))
     if not found:
-        raise BackendsError(f"{REGISTRY} has no class {ENUM}")
+        raise BackendsError(f"{place} has no class {ENUM}")
     return found
+
+
+def registry(package: Path) -> str:
+    """Where this vLLM keeps the enum, relative to its folder."""
+    return OLD_REGISTRY if not (package / REGISTRY).is_file() and (package / OLD_REGISTRY).is_file() else REGISTRY
 
 
 def generations(package: Path) -> dict[str, int]:
     """arch -> CDNA generation, from get_cdna_version(); an arch that it does not name is generation 0."""
-    function = _function(tree_of(str(package / PLATFORM)), "get_cdna_version")
+    function = function_named(tree_of(str(package / PLATFORM)), "get_cdna_version")
     found = {}
     for node in ast.walk(function) if function else ():
         if isinstance(node, ast.If) and isinstance(node.test, ast.Call) and isinstance(node.body[0], ast.Return):
@@ -113,6 +111,12 @@ def generations(package: Path) -> dict[str, int]:
 def calls_aiter(package: Path, arch: str) -> bool:
     """Does the vLLM in `package` use AITER's kernels on this card at all?"""
     return generations(package).get(arch, 0) >= AITER_FROM
+
+
+def aiter_may_serve(vllm: str, arch: str) -> bool:
+    """May an AITER tree matter on this AMD card? `vllm` is a folder named vllm, "" where none is known. On RDNA cards
+    newer versions take a part of it."""
+    return arch.startswith("gfx1") or calls_aiter(Path(vllm or os.devnull), arch)
 
 
 def arch_facts(arch: str, generation: int, aiter: bool | None) -> dict[str, Any]:
@@ -153,118 +157,6 @@ def cuda_facts(arch: str) -> dict[str, Any]:
         "current_platform.is_xpu()": False,
         "use_non_causal": False,
     }
-
-
-def order(package: Path, facts: Mapping[str, Any], platform: str = PLATFORM) -> list[Tried]:
-    """The priority function's list under these facts, what is left out because its condition does not hold included
-    (with holds False, in the place where the source names it). Raises BackendsError."""
-    function = _function(tree_of(str(package / platform)), ORDER)
-    if function is None:
-        raise BackendsError(f"{platform} has no function {ORDER}")
-    found: list[Tried] = []
-    _walk(function.body, (), True, facts, found)
-    return [t.model_copy(update={"where": t.where.replace(PLATFORM, platform)}) for t in found]
-
-
-def order_line(package: Path, platform: str) -> str:
-    """Where that function stands: "vllm/platforms/rocm.py:478", "" where it does not."""
-    function = _function(tree_of(str(package / platform)), ORDER)
-    return f"vllm/{platform}:{function.lineno}" if function else ""
-
-
-def named_in(package: Path, platform: str, function: str) -> tuple[tuple[str, ...], str]:
-    """(the back ends that a method or function of a platform names, in the source's order, where it stands). The CPU's
-    get_attn_backend_cls chooses among those that it names, whatever is asked for."""
-    tree = tree_of(str(package / platform))
-    node = (
-        next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function), None)
-        if tree
-        else None
-    )
-    if node is None:
-        return (), ""
-    held = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == ENUM]
-    names = [n.attr for n in sorted(held, key=lambda n: (n.lineno, n.col_offset))]
-    return tuple(dict.fromkeys(names)), f"vllm/{platform}:{node.lineno}"
-
-
-def _walk(
-    body: list[ast.stmt], path: tuple[str, ...], holds: bool | None, facts: Mapping[str, Any], found: list[Tried]
-) -> bool:
-    """Follows the statements; True where they surely return."""
-    for node in body:
-        if isinstance(node, ast.If):
-            asked, text = truth(node.test, facts), ast.unparse(node.test)
-            done = _walk(node.body, (*path, text), _both(holds, asked), facts, found) if asked is not False else False
-            if asked is False:
-                _leave_out(node.body, (*path, text), found)
-            other = None if asked is None else not asked
-            if node.orelse and other is not False:
-                inner = node.orelse[0] if len(node.orelse) == 1 else None
-                chained = isinstance(inner, ast.If)  # elif: its own text says enough
-                done_too = _walk(
-                    node.orelse, path if chained else (*path, f"not ({text})"), _both(holds, other), facts, found
-                )
-                if done_too and other is True:
-                    return True
-            if done and asked is True:
-                return True
-        elif isinstance(node, ast.Return):
-            for element in node.value.elts if isinstance(node.value, ast.List) else ():
-                found += _element(element, path, holds, facts)
-            return True
-        else:
-            _one(node, path, holds, found)
-    return False
-
-
-def _element(node: ast.expr, path: tuple[str, ...], holds: bool | None, facts: Mapping[str, Any]) -> list[Tried]:
-    """Of a list that is returned: X, or *([X] if condition else [])."""
-    if isinstance(node, ast.Attribute):
-        return [_tried(node, path, holds)]
-    inner = node.value if isinstance(node, ast.Starred) else None
-    if not (isinstance(inner, ast.IfExp) and isinstance(inner.body, ast.List)):
-        return []
-    asked, text = truth(inner.test, facts), ast.unparse(inner.test)
-    held = [e for e in inner.body.elts if isinstance(e, ast.Attribute)]
-    return [_tried(e, (*path, text), _both(holds, asked)) for e in held]
-
-
-def _one(node: ast.stmt, path: tuple[str, ...], holds: bool | None, found: list[Tried]) -> None:
-    """backends.append(X), backends.insert(0, X)."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
-        return
-    what = call.args[-1]
-    if not (isinstance(what, ast.Attribute) and ast.unparse(what.value) == ENUM):
-        return
-    if call.func.attr == "append":
-        found.append(_tried(what, path, holds))
-    elif call.func.attr == "insert":
-        place = call.args[0].value if isinstance(call.args[0], ast.Constant) else 0
-        found.insert(place if isinstance(place, int) else 0, _tried(what, path, holds))
-
-
-def _leave_out(body: list[ast.stmt], path: tuple[str, ...], found: list[Tried]) -> None:
-    """Appended under a condition that does not hold: told, in its place. Whole lists that are returned elsewhere (MLA)
-    are another kind of model and are not."""
-    for node in body:
-        call = node.value if isinstance(node, ast.Expr) else None
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
-            what = call.args[-1]
-            if isinstance(what, ast.Attribute) and ast.unparse(what.value) == ENUM:
-                found.append(_tried(what, path, False))
-
-
-def _tried(node: ast.Attribute, path: tuple[str, ...], holds: bool | None) -> Tried:
-    where = f"vllm/{PLATFORM}:{node.lineno}"
-    return Tried(name=node.attr, condition=" and ".join(path), holds=holds, where=where)
-
-
-def _both(a: bool | None, b: bool | None) -> bool | None:
-    if a is False or b is False:
-        return False
-    return None if a is None or b is None else True
 
 
 def reading(package: Path, backend: Backend, head_sizes: tuple[int, ...], facts: Mapping[str, Any]) -> Reading:
@@ -384,7 +276,7 @@ def _imports(package: Path, module: str) -> tuple[str, ...]:
     return tuple(name for name in FOREIGN if name in seen)
 
 
-def _function(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
+def function_named(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
     return next(_functions(tree, name), None) if tree else None
 
 

@@ -18,15 +18,16 @@ from agents.research.attention_backends import (
     Backend,
     BackendsError,
     Reading,
-    Tried,
     arch_facts,
     cuda_facts,
     generations,
-    order,
     reading,
     registered,
 )
+from agents.research.attention_order import Tried, order
 from agents.research.dossier import Dossier
+from agents.research.gates.ask import AITER_OPS, answer_of
+from agents.research.gates.evaluate import UNKNOWN
 from agents.research.model_backends import Chosen, asked_backend, chosen, model_facts
 from agents.research.served import kv_dtype, plain_dtype
 from agents.research.step_work import latent_of
@@ -151,6 +152,11 @@ def _facts(dossier: Dossier, package: Path) -> dict[str, Any]:
         if dossier.card.kind == "nvidia"
         else {"get_cdna_version()": 0, "current_platform.is_cpu()": True}
     )
+    if dossier.card.kind == "amd":
+        name = "is_aiter_found_and_supported"
+        said = answer_of(package, AITER_OPS, name, arch, IS_AITER_FOUND=True if dossier.aiter else UNKNOWN)
+        facts |= {f"{name}()": said} if isinstance(said, bool) else {}  # a fork may let its own card in
+        facts |= {f"envs.{key}": _switch(dossier, key, False) for key in _switches(dossier)}
     usable = facts.get("is_aiter_found_and_supported()", False)
     on = _switch(dossier, "VLLM_ROCM_USE_AITER", False)
     for name, default in (("mha", True), ("mla", True)):
@@ -161,6 +167,10 @@ def _facts(dossier: Dossier, package: Path) -> dict[str, Any]:
     facts["use_sparse"] = bool(dossier.model_config_json.get("index_topk"))
     facts["use_kv_connector"] = "kv-transfer-config" in dossier.spec.flags
     return facts
+
+
+def _switches(dossier: Dossier) -> list[str]:
+    return [key for key, knob in dossier.knobs.env.items() if knob.default_known and isinstance(knob.default, bool)]
 
 
 def _switch(dossier: Dossier, name: str, default: bool) -> bool:
@@ -179,7 +189,8 @@ def _hindrance(dossier: Dossier, name: str, said: Reading, facts: dict[str, Any]
     if said.arch is False:
         return f"its class does not take this card: {said.arch_words}"
     if kind == "amd" and "aiter" in said.imports and facts["get_cdna_version()"] < AITER_FROM:
-        return f"it imports AITER, which vLLM uses from CDNA{AITER_FROM} on"
+        lets_in = facts.get("is_aiter_found_and_supported()") is True
+        return f"it imports AITER, {'whose kernels are for' if lets_in else 'which vLLM uses from'} CDNA{AITER_FROM} on"
     if kind == "amd" and "flashinfer" in said.imports:
         return "it imports FlashInfer, which is made for NVIDIA's cards"
     if kind == "nvidia" and name.startswith("ROCM_"):

@@ -125,7 +125,7 @@ def _not_for_a_model(change: Change, dossier: Dossier) -> str | None:
     if parts:
         return f"{change.key} is for a person to set ({', '.join(sorted(parts))} in its name)"
     if change.lever is Lever.ENVIRONMENT and change.key not in knobs.env:
-        return f"vLLM {knobs.version} declares no environment variable {change.key}"
+        return f"{knobs.named} declares no environment variable {change.key}"
     odd = next((text for text in _texts(change.after) if not _WORD.fullmatch(text)), None)
     if odd is not None:
         return f"its value {one_line(odd, 60)!r} is no number and no plain word"

@@ -96,7 +96,7 @@ def _subject(dossier: Dossier) -> list[str]:
         lines.append(f"model: {json.dumps(shape)}")
     lines.append(f"workload: {json.dumps(work.model_dump(mode='json', exclude={'seed', 'warmup_requests'}))}")
     lines += [f"phase: {json.dumps(p.model_dump(mode='json'))}" for p in dossier.phases]
-    lines.append(f"vLLM {dossier.knobs.version}; AITER {'given' if dossier.aiter else 'not given'}")
+    lines.append(f"{dossier.knobs.called}; AITER {'given' if dossier.aiter else 'not given'}")
     for name, held in (("flags", spec.flags), ("environment", spec.env), ("compilation", spec.compilation)):
         lines.append(f"{name}: {json.dumps({k: _shown(v) for k, v in held.items()})}")
     return [one_line(line, MOST_SETTINGS) for line in lines]

@@ -42,10 +42,13 @@ class Deprecated(Frozen):
     gone_in: str = ""  # "0.34.0"; "" where no version is named
 
 
+UNTOLD = "unknown"  # Knobs.version of a tree that does not tell its own
+
+
 class Knobs(Frozen):
     """All knobs of one installed version."""
 
-    version: str
+    version: str  # or UNTOLD
     path: str  # the vllm folder
     flags: dict[str, Knob] = {}  # without dashes in front: "max-num-seqs"
     aliases: dict[str, str] = {}  # other spellings of a flag: "tp" -> "tensor-parallel-size"
@@ -53,6 +56,18 @@ class Knobs(Frozen):
     compilation: dict[str, Knob] = {}
     flag_keys: dict[str, tuple[str, ...]] = {}  # of flags that take a configuration as JSON: the keys it has
     deprecated: dict[str, Deprecated] = {}  # "device", "kernel-config.ir_op_priority", "compilation-config.x", "VLLM_X"
+
+    @property
+    def named(self) -> str:
+        """In a sentence: "vLLM 0.33.0", or "this vLLM" where the tree does not tell its version."""
+        return "this vLLM" if self.version == UNTOLD else f"vLLM {self.version}"
+
+    @property
+    def called(self) -> str:
+        """By itself, in a heading: "vLLM 0.33.0", "a vLLM that does not tell its version", "no vLLM"."""
+        if self.version != UNTOLD:
+            return f"vLLM {self.version}"
+        return "a vLLM that does not tell its version" if self.path else "no vLLM"
 
     def of(self, lever: Lever) -> Mapping[str, Knob]:
         """The knobs of a lever; {} for a lever that lies in files."""

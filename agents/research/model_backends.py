@@ -17,6 +17,9 @@ FILE, MAP, METHOD = "model_executor/models/config.py", "MODELS_CONFIG_MAP", "ver
 OWNERS = ("vllm_config.attention_config", "attention_config", "attn_config")  # as the classes call it
 
 
+VARIABLE = "VLLM_ATTENTION_BACKEND"  # up to vLLM 0.12, which has no flag for it
+
+
 class Chosen(Frozen):
     """holds: True, or None where a condition before it is not known."""
 
@@ -26,9 +29,12 @@ class Chosen(Frozen):
 
 
 def asked_backend(dossier: Dossier) -> str | None:
-    """The back end that the engine is told, by its own flag or inside --attention-config; "auto" is none."""
+    """The back end that the engine is told, by its own flag or inside --attention-config, by VARIABLE where this vLLM
+    reads it; "auto" is none."""
     flag, config = dossier.spec.flags.get("attention-backend"), dossier.spec.flags.get("attention-config")
     named = flag if flag is not None else config.get("backend") if isinstance(config, dict) else None
+    if named is None and VARIABLE in dossier.knobs.env:
+        named = dossier.spec.env.get(VARIABLE) or None
     return None if named is None or str(named).lower() == "auto" else str(named).upper()
 
 

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from agents.research.dossier import Dossier, PhaseProfile
 from agents.research.image_tree import vllm_of
 from agents.research.installed_vllm import find_vllm
-from agents.research.knobs import Knobs, KnobsError
+from agents.research.knobs import UNTOLD, Knobs, KnobsError
 from agents.research.model_shape import ModelShapeError, model_shape
 from agents.research.refused import refused
 from agents.research.regular_file import open_regular, read_regular
@@ -183,11 +183,11 @@ def _knobs(asked: Asked, python: str, container: Container | None) -> Knobs:
             return knobs_from_source(package(asked.vllm, "vllm", "engine"))
         if container is not None:
             return knobs_from_source(vllm_of(container))
-        return knobs_from_source(find_vllm(python)) if python else Knobs(version="unknown", path="")
+        return knobs_from_source(find_vllm(python)) if python else Knobs(version=UNTOLD, path="")
     except KnobsError as error:
         if asked.vllm or asked.night:
             raise SubjectError(str(error)) from None
-        return Knobs(version="unknown", path="")
+        return Knobs(version=UNTOLD, path="")
 
 
 def _workload(asked: Asked) -> Workload:

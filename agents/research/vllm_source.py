@@ -11,12 +11,13 @@ from __future__ import annotations
 import ast
 import copy
 import re
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agents.research.gates.evaluate import UNKNOWN, Evaluator
-from agents.research.knobs import Deprecated, Knob, Knobs, KnobsError
+from agents.research.knobs import UNTOLD, Deprecated, Knob, Knobs, KnobsError
 from agents.research.regular_file import read_regular
 from agents.research.source_tree import MOST_BYTES, SourceTree, last_name, short
 
@@ -263,14 +264,41 @@ def _comment_above(rows: list[str], line: int) -> str:
 
 
 def _version(package: Path) -> str:
+    """What the tree says of itself: a built package's _version.py, the metadata beside it, an unpacked source archive's
+    PKG-INFO, a checkout's git. A checkout without git says nothing: UNTOLD."""
     for name in ("_version.py", "version.py"):
-        try:
-            text = read_regular(package / name, MOST_BYTES).decode("utf-8", errors="replace")
-        except OSError:
-            continue
+        text = _text(package / name)
         match = re.search(r"^(?:__version__|version)\b[^\n]*?['\"](\d[^'\"]*)['\"]", text, re.MULTILINE)
         if match:
             return match.group(1)
-    for info in sorted(package.parent.glob("vllm*-*.dist-info")):
+    beside = package.parent
+    for info in sorted(beside.glob("vllm*-*.dist-info")):
         return info.name.removesuffix(".dist-info").split("-", 1)[1]
-    return "unknown"
+    for folder in (beside, beside / "vllm.egg-info"):
+        head = _text(folder / "PKG-INFO").partition("\n\n")[0]
+        match = re.search(r"^Version: (\d\S*)$", head, re.MULTILINE)
+        if match and re.search(r"^Name: vllm$", head, re.MULTILINE):
+            return match.group(1)
+    return _of_git(beside) or UNTOLD
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_regular(path, MOST_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _of_git(checkout: Path) -> str:
+    """The nearest tag and how many commits came after it: "0.23.1rc0", "0.23.1rc0+12.gff063e44e"; "" without a tag."""
+    if not (checkout / ".git").exists():
+        return ""
+    command = ["git", "-C", str(checkout), "describe", "--tags", "--long", "--match", "v[0-9]*"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    match = re.fullmatch(r"v(\d.*)-(\d+)-(g[0-9a-f]+)", said.strip())
+    if match is None:
+        return ""
+    return match[1] if match[2] == "0" else f"{match[1]}+{match[2]}.{match[3]}"

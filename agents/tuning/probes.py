@@ -58,6 +58,7 @@ class ProbeRule(Frozen):
     category: Literal["kernel", "cpu_op"] = "kernel"
     differs: tuple[Literal["launches", "grid", "block", "shared_memory", "registers"], ...] = ()
     present_in: Literal["B", "A"] = "B"
+    under_load: bool = False
     source: str
 
 
@@ -94,7 +95,7 @@ def probe_for(change: Change, knobs: Knobs) -> Probe:
         if pattern is not None:
             return Probe(
                 kind=rule.kind, pattern=pattern, key=rule.realised, category=rule.category, differs=rule.differs,
-                present_in=rule.present_in, source=rule.source,
+                present_in=rule.present_in, under_load=rule.under_load, source=rule.source,
             )  # fmt: skip
     return Probe(kind="none", source=f"{FOLDER.name} has no rule for {change}")
 

@@ -45,7 +45,7 @@ def static_check(
     knob = knobs.of(change.lever).get(change.key)
     plain = knob is not None and knob.default_known and not knob.optional
     if held is None and knob is not None and plain and same(change.after, knob.default):
-        return f"{change.key} = {change.after!r} is what vLLM {knobs.version} does by itself"
+        return f"{change.key} = {change.after!r} is what {knobs.named} does by itself"
     if change.id in refused:
         return "it was refused before on this stack"
     rule = _RULES.get((change.lever, change.key)) if subject is not None and subject.knobs.path else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.research import attention_backends
+from agents.research import attention_backends, attention_order
 from agents.research.finding import Finding
 from agents.research.model_backends import chosen, model_facts
 from agents.research.model_shape import AttentionKind, ModelShape
@@ -215,7 +215,7 @@ def test_the_order_in_which_they_are_tried(tree: Path, arch: str, facts: dict[st
     generation = attention_backends.generations(tree).get(arch, 0)
     base = {"use_mla": False, "use_sparse": False, "use_kv_connector": False}
     known = attention_backends.arch_facts(arch, generation, True) | base | facts
-    tried = attention_backends.order(tree, known)
+    tried = attention_order.order(tree, known)
     assert [t.name for t in tried if t.holds] == names
 
 
@@ -223,7 +223,7 @@ def test_what_is_not_known_stays_in_the_list(tree: Path) -> None:
     """Nobody said whether AITER is installed."""
     facts = attention_backends.arch_facts("gfx942", 3, None)
     facts |= {"use_mla": False, "use_sparse": False, "use_kv_connector": False}
-    vendor = next(t for t in attention_backends.order(tree, facts) if t.name == "VENDOR")
+    vendor = next(t for t in attention_order.order(tree, facts) if t.name == "VENDOR")
     assert (vendor.holds, vendor.condition) == (None, "is_aiter_found_and_supported()")
 
 

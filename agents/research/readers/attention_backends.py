@@ -13,11 +13,13 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from agents.research.attention_backends import ENUM, MOST_BYTES, ORDER, PLATFORM, BackendsError, Tried
+from agents.research.attention_backends import ENUM, MOST_BYTES, PLATFORM, BackendsError
+from agents.research.attention_order import CHOOSER, ORDER, Tried, order_line
 from agents.research.backend_choice import Option, backend_choice, first_valid
 from agents.research.dossier import Dossier, holds
-from agents.research.finding import Finding, Terms
-from agents.research.model_backends import Chosen
+from agents.research.finding import Finding, Terms, plural
+from agents.research.gates.ask import answer_of
+from agents.research.model_backends import VARIABLE, Chosen
 from agents.research.regular_file import read_regular
 from agents.research.shares import share
 from agents.tuning.levers import LEVERS
@@ -46,11 +48,12 @@ def look(dossier: Dossier) -> list[Finding]:
         choice = backend_choice(dossier)
     except BackendsError as error:
         said = Evidence(source="vllm", detail=str(error))
-        title = f"The attention back ends of vLLM {dossier.knobs.version} could not be read: {error}"
+        title = f"The attention back ends of {dossier.knobs.named} could not be read: {error}"
         return [Finding(reader=NAME, kind="fact", title=title, evidence=(said,))]
     package, sizes, tried, by_model = choice.package, choice.sizes, list(choice.tried), choice.by_model
     options = choice.options(dossier)
     held = LEVERS[Lever.ENGINE_FLAG].read(dossier.spec, KEY)
+    ordered = bool(order_line(package, choice.platform))
     asked, current = choice.asked, choice.current
     first = {size: first_valid(tried, options, size) for size in sizes}
     found = [
@@ -65,17 +68,19 @@ def look(dossier: Dossier) -> list[Finding]:
         reached = option.heads == sizes if current else any(first[size] != name for size in option.heads)
         if option.hindrance or not option.heads or name == current or not reached:
             continue
+        if not ordered and option.heads != sizes:
+            continue  # there is no order that gives each layer one of its own
         found.append(_opportunity(dossier, package, option, sizes, held))
     return found
 
 
 def _set(dossier: Dossier, current: str, by_model: Chosen | None) -> Finding:
     """All layers have this one: the order of priorities is not asked."""
-    version = dossier.knobs.version
+    vllm = dossier.knobs.named
     if by_model is None:
         who, evidence = "the engine's flags set it", holds(dossier, KEY, current)
     else:
-        who = f"vLLM {version} sets it for this model by itself"
+        who = f"{vllm} sets it for this model by itself"
         detail = "set by the class for this architecture where no back end was asked for"
         evidence = Evidence(source=by_model.where, detail=detail)
     why = "a back end that is set is returned before the priorities are asked"
@@ -95,9 +100,9 @@ def _order(
     first: dict[int, str | None],
     by_model: Chosen | None,
 ) -> Finding:
-    arch, version = dossier.card.arch, dossier.knobs.version
+    arch, vllm = dossier.card.arch, dossier.knobs.named
     known = {True: "holds", False: "does not hold", None: "not known here"}
-    names = [t.name for t in tried if t.holds is not False]
+    tries = plural(len([t for t in tried if t.holds is not False]), "attention back end")
     picks = ", ".join(f"{name or 'not known'} for heads of {size}" for size, name in first.items())
     evidence = [
         Evidence(
@@ -109,12 +114,17 @@ def _order(
     if by_model is not None:
         detail = f"may set {by_model.name} for this model before: a condition is not known"
         evidence.append(Evidence(source=by_model.where, detail=detail))
+    flag, ordered = KEY in dossier.knobs.flags, bool(order_line(Path(dossier.knobs.path), PLATFORM))
     lines = [
-        f"flag: --{KEY} NAME, for all layers; an invalid choice ends the start",
+        f"flag: --{KEY} NAME, for all layers; an invalid choice ends the start"
+        if flag or VARIABLE not in dossier.knobs.env
+        else f"environment: {VARIABLE}=NAME, for all layers; an invalid choice ends the start",
         f"order: {PRIORITY}=NAME,... puts these first in {ORDER}() of vllm/{PLATFORM}; each layer takes the first that "
         "is valid for it",
         "class: register_backend() from a vLLM plugin, for one that the registry does not have",
     ]
+    if not ordered:
+        lines[1] = f"order: none; {CHOOSER}() of vllm/{PLATFORM} takes the first whose condition holds, valid or not"
     lines.append(
         "looked at: card, head size, window, KV cache dtype; not at sinks, multimodal prefixes and block sizes"
     )
@@ -124,7 +134,9 @@ def _order(
     return Finding(
         reader=NAME,
         kind="fact",
-        title=f"vLLM {version} tries {len(names)} attention back ends on {arch}; the first that is valid wins: {picks}",
+        title=f"{vllm} tries {tries} on {arch}; the first that is valid wins: {picks}"
+        if ordered
+        else f"{vllm} takes one attention back end for all layers on {arch}: {picks}",
         evidence=tuple(evidence) or (Evidence(source=f"vllm/{PLATFORM}", detail=f"{ORDER} lists none"),),
         fix="\n".join(lines),
     )
@@ -139,17 +151,23 @@ def _impossible(dossier: Dossier, options: dict[str, Option]) -> list[Finding]:
     ]
     native = options.get("ROCM_ATTN")
     if dossier.sheet is not None and "mfma" in dossier.sheet.absent and native is not None and not native.hindrance:
+        arch, asks = dossier.card.arch, "use_rocm_custom_paged_attention"
+        never = answer_of(Path(dossier.knobs.path), PLATFORM, asks, arch) is False
+        then = (
+            f"{asks}() says no to {arch}, so a Triton kernel decodes"
+            if never
+            else f"{asks}() decides whether it is called, and what it asks may be true of {arch} too"
+        )
         detail = (
             "ROCM_ATTN is not barred, but its own decode kernel is compiled for gfx90a, gfx942 and gfx950 only (matrix "
-            f"instructions, which {dossier.card.arch} has not); use_rocm_custom_paged_attention() decides whether it "
-            f"is called, and what it asks may be true of {dossier.card.arch} too"
+            f"instructions, which {arch} has not); {then}"
         )
         evidence.append(Evidence(source=native.reading.file, detail=detail))
     return [
         Finding(
             reader=NAME,
             kind="fact",
-            title=f"{len(barred)} attention back ends of vLLM {dossier.knobs.version} cannot serve this model, as it "
+            title=f"{len(barred)} attention back ends of {dossier.knobs.named} cannot serve this model, as it "
             f"is set up, on {dossier.card.arch}: {', '.join(o.backend.name for o in barred)}",
             evidence=tuple(evidence),
         )
@@ -197,7 +215,7 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
         probability = PROBABILITY_WITHOUT_MATRIX
         detail = "a public vLLM fork for gfx906, a card without matrix instructions, puts it first (2026-06)"
         evidence.append(Evidence(source="ai-infos/vllm-gfx906-mobydick", detail=detail))
-    title = f"{name} could serve the attention layers instead, by a flag"
+    title = f"{name} could serve the attention layers instead, by {_means(dossier)}"
     if not whole:
         other = ", ".join(str(s) for s in sizes if s not in option.heads)
         title = (
@@ -209,7 +227,7 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
         kind="opportunity",
         title=title,
         evidence=tuple(evidence),
-        fix=f"--{KEY} {name}" if whole else f"{PRIORITY}={name}, which is this patch:\n{_patch(package, name)}",
+        fix=_setting(dossier, name) if whole else f"{PRIORITY}={name}, which is this patch:\n{_patch(package, name)}",
         change=_change(dossier, name, whole, held),
         terms=Terms(
             phase="all",
@@ -232,8 +250,22 @@ def _change(dossier: Dossier, name: str, whole: bool, held: Any) -> Change | Non
         after = ",".join([name, *(n for n in priority_of(now) if n != name)])
         return Change(lever=Lever.ENVIRONMENT, key=PRIORITY, before=now, after=after)
     if KEY not in dossier.knobs.flags:
-        return None
+        if VARIABLE not in dossier.knobs.env:
+            return None
+        return Change(lever=Lever.ENVIRONMENT, key=VARIABLE, before=dossier.spec.env.get(VARIABLE), after=name)
     return Change(lever=Lever.ENGINE_FLAG, key=KEY, before=held, after=name)
+
+
+def _by_variable(dossier: Dossier) -> bool:
+    return KEY not in dossier.knobs.flags and VARIABLE in dossier.knobs.env
+
+
+def _means(dossier: Dossier) -> str:
+    return "an environment variable" if _by_variable(dossier) else "a flag"
+
+
+def _setting(dossier: Dossier, name: str) -> str:
+    return f"{VARIABLE}={name}" if _by_variable(dossier) else f"--{KEY} {name}"
 
 
 def _patch(package: Path, name: str) -> str:

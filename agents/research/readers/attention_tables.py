@@ -50,7 +50,7 @@ def look(dossier: Dossier) -> list[Finding]:
         return []
     package = Path(dossier.knobs.path)
     if dossier.knobs.path and not calls_aiter(package, dossier.card.arch):
-        who = f"vLLM {dossier.knobs.version} never calls AITER on {dossier.card.arch}"
+        who = f"{dossier.knobs.named} never calls AITER on {dossier.card.arch}"
         title = f"{who}: its attention tiles do not matter"
         generation = generations(package).get(dossier.card.arch, 0)
         said = f"get_cdna_version() answers {generation}; AITER is used from {AITER_FROM} on"

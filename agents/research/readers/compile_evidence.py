@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from agents.research.attention_backends import aiter_may_serve
 from agents.research.batch_defaults import limit
 from agents.research.compile import gemm_rows
 from agents.research.compile.amdgcn import ARCHS, KernelEvidence
@@ -85,7 +86,8 @@ def _lacks(dossier: Dossier) -> str:
     if dossier.card.kind != "amd" or dossier.card.arch not in ARCHS:
         return f"{dossier.card.arch} is not among {', '.join(ARCHS)}"
     if not dossier.aiter:
-        return "no AITER tree was given (--aiter)"
+        asked = aiter_may_serve(dossier.knobs.path, dossier.card.arch)
+        return "no AITER tree was given (--aiter)" if asked else "vLLM uses no AITER kernel there"
     if dossier.model is None:
         return "the model's shapes are not known (--model)"
     if dossier.model.dtype not in ("bfloat16", "float16"):

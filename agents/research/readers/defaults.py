@@ -57,7 +57,7 @@ def read(dossier: Dossier) -> list[Hypothesis]:
             Hypothesis(
                 change=Change(lever=lever, key=key, before=value, after=None),
                 proposer=NAME,
-                why=f"{key} was set to {value!r} by hand; vLLM {dossier.knobs.version} by itself: {default}",
+                why=f"{key} was set to {value!r} by hand; {dossier.knobs.named} by itself: {default}",
                 evidence=(
                     holds(dossier, key, value),
                     Evidence(source=f"vllm/{knob.source}", detail=f"default: {default}"),

@@ -41,6 +41,7 @@ class Named:
     value: JsonValue
     who: str  # "tonight's engine configuration", "configs/priors/x.yaml#id"
     tried: bool  # somebody would set it; False: the incumbent has it
+    known_elsewhere: bool = False  # a prior's: a variable of a fork is no mistake, and reader `prior` leaves it out
 
 
 def look(dossier: Dossier) -> list[Finding]:
@@ -80,7 +81,7 @@ def _named(dossier: Dossier) -> Iterator[Named]:
             continue  # reader `prior` says so
         for prior in priors:
             if prior.lever in CALLED and prior.key and prior.outcome == "helps" and _meant_for(prior, dossier):
-                yield Named(Lever(prior.lever), prior.key, prior.value, prior.source, True)
+                yield Named(Lever(prior.lever), prior.key, prior.value, prior.source, True, known_elsewhere=True)
 
 
 def _meant_for(prior: Prior, dossier: Dossier) -> bool:
@@ -104,8 +105,8 @@ def _of(one: Named, dossier: Dossier, history: History, elsewhere: set[str]) -> 
     plain = name.split(".")[0]
     if one.lever is Lever.ENVIRONMENT and (plain in elsewhere or not _judged(plain, dossier)):
         return
-    version = dossier.knobs.version
-    title = f"vLLM {version} has no {CALLED[one.lever]} {name}: {HAPPENS[one.lever]}"
+    lacks = f"{dossier.knobs.named} has no {CALLED[one.lever]} {name}"
+    title = f"{lacks}: {HAPPENS[one.lever]}"
     if one.lever is Lever.ENVIRONMENT and plain.startswith("AITER_"):
         looked = Evidence(source="aiter", detail=f"{plain} stands in quotes in none of its Python files")
         yield _trap(
@@ -114,13 +115,13 @@ def _of(one: Named, dossier: Dossier, history: History, elsewhere: set[str]) -> 
         return
     if told.outcome == "renamed":
         value = f" with {told.value!r}" if told.value is not None else ""
-        title = f"vLLM {version} has no {CALLED[one.lever]} {name}; it is the {CALLED[told.lever]} {told.key} now"
+        title = f"{lacks}; it is the {CALLED[told.lever]} {told.key} now"
         yield _trap(title, (says, _past(plain), _where(told, dossier)), f"use {told.key}{value}")
     elif told.outcome == "gone":
         yield _trap(f"{title} ({told.why})", (says, _past(plain)), told.instead)
-    else:
+    elif not (one.known_elsewhere and one.lever is Lever.ENVIRONMENT):
         table = "envs.py" if one.lever is Lever.ENVIRONMENT else "the source of its options"
-        looked = Evidence(source=f"vllm {version}", detail=f"{name} is not in {table}")
+        looked = Evidence(source=dossier.knobs.named, detail=f"{name} is not in {table}")
         fix = f"did you mean {told.nearest}?" if told.nearest else "leave it out, or check its spelling"
         yield _trap(title, (says, looked), fix)
 
@@ -151,7 +152,7 @@ def _deprecated(name: str, one: Named, says: Evidence, dossier: Dossier) -> Iter
             continue
         past = end.gone_in and _reached(end.gone_in, knobs.version)
         when = f", to go in {end.gone_in}" if end.gone_in else ""
-        title = f"{key} is deprecated in vLLM {knobs.version}{when}{' and so overdue' if past else ''}"
+        title = f"{key} is deprecated in {knobs.named}{when}{' and so overdue' if past else ''}"
         evidence = (says, Evidence(source=f"vllm/{end.source}", detail=end.says))
         fix = "a gain that rests on it lasts until the next version; look for its successor in the source"
         yield Finding(reader=NAME, kind="fact", title=title, evidence=evidence, fix=fix)

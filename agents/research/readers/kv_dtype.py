@@ -62,7 +62,7 @@ def _comparison(
     for form in formats:
         native = "runs here" if form.runs_on(sheet) else f"needs {' or '.join(form.needs)}, which {sheet.arch} has not"
         known = [v for v in form.flags if v in values]
-        flag = f"flag {', '.join(known)}" if known else f"no value of vLLM {dossier.knobs.version}"
+        flag = f"flag {', '.join(known)}" if known else f"no value of {dossier.knobs.named}"
         detail = f"{form.bits:g} bits, {form.of_bf16:g} of bf16; {native}; {flag}; {form.loss_words}"
         evidence.append(Evidence(source=f"configs/{FILE.name}#{form.name}", detail=detail))
     if values:
@@ -80,7 +80,7 @@ def _comparison(
         reader=NAME,
         kind="fact",
         title=f"{sheet.arch} has the arithmetic of {len(able)} of {small} compared smaller KV-cache formats; a flag of "
-        f"vLLM {dossier.knobs.version} sets {', '.join(set_able) or 'none of them'}",
+        f"{dossier.knobs.named} sets {', '.join(set_able) or 'none of them'}",
         evidence=tuple(evidence),
         fix=fix,
     )
@@ -117,7 +117,7 @@ def _not_taken(dossier: Dossier, formats: tuple[KvFormat, ...], values: tuple[st
         Finding(
             reader=NAME,
             kind="trap",
-            title=f"vLLM {dossier.knobs.version} does not list {asked} among the values of --{FLAG}: unless a plugin "
+            title=f"{dossier.knobs.named} does not list {asked} among the values of --{FLAG}: unless a plugin "
             "registers it, the engine will not start",
             evidence=(
                 holds(dossier, FLAG, asked),

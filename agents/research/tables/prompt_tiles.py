@@ -21,7 +21,7 @@ def nothing_new(dossier: Dossier, rows: int) -> str | None:
         return None
     package, backend = Path(dossier.knobs.path), named_backend(dossier)
     if dossier.knobs.path and not calls_aiter(package, dossier.card.arch):
-        return f"vLLM {dossier.knobs.version} never calls AITER on {dossier.card.arch}"
+        return f"{dossier.knobs.named} never calls AITER on {dossier.card.arch}"
     users = kernel_users(package, dossier.card.arch)
     if runs_elsewhere(backend, users):
         return f"prompts run on {backend}, which has another kernel for them"

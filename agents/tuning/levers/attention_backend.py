@@ -19,17 +19,8 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-from agents.research.attention_backends import (
-    ENUM,
-    ORDER,
-    PLATFORMS,
-    REGISTRY,
-    BackendsError,
-    named_in,
-    order_line,
-    registered,
-    tree_of,
-)
+from agents.research.attention_backends import ENUM, PLATFORMS, BackendsError, registered, registry, tree_of
+from agents.research.attention_order import ORDER, named_in, order_line
 from agents.research.backend_choice import Choice, backend_choice, first_valid
 from agents.research.dossier import Dossier
 from agents.research.knobs import near
@@ -137,7 +128,7 @@ def _order(change: Change, spec: EngineSpec, subject: Dossier, names: set[str]) 
         where = named_in(package, platform, "get_attn_backend_cls")[1]
         return f"a CPU build has no order of priorities, its platform takes its own back end{cited(where)}"
     if not order_line(package, platform):
-        return f"vLLM {subject.knobs.version} has no {ORDER} in vllm/{platform}: the plugin would refuse to start"
+        return f"{subject.knobs.named} has no {ORDER} in vllm/{platform}: the plugin would refuse to start"
     try:
         now = backend_choice(subject.model_copy(update={"spec": spec}))
     except BackendsError:
@@ -241,7 +232,7 @@ def _unknown(wanted: Iterable[str], names: set[str], subject: Dossier) -> str | 
         if name.upper() in names:
             continue
         meant = near(name, names)
-        where = line_of(subject.knobs.path, REGISTRY, f"class {ENUM}")
+        where = line_of(subject.knobs.path, registry(Path(subject.knobs.path)), f"class {ENUM}")
         hint = f"; did you mean {meant}?" if meant else ""
-        return f"vLLM {subject.knobs.version} has no attention back end {name}{cited(where)}{hint}"
+        return f"{subject.knobs.named} has no attention back end {name}{cited(where)}{hint}"
     return None

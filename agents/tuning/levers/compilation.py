@@ -67,8 +67,8 @@ def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
     if knob is None:
         meant = near(first, knobs.compilation)
         if not meant and normalise(first).replace("_", "-") in knobs.flags:
-            return f"vLLM {knobs.version} has no compilation key {first}; it is an engine_flag"
-        return f"vLLM {knobs.version} has no compilation key {first}" + (f"; did you mean {meant}?" if meant else "")
+            return f"{knobs.named} has no compilation key {first}; it is an engine_flag"
+        return f"{knobs.named} has no compilation key {first}" + (f"; did you mean {meant}?" if meant else "")
     if inner:
         return None if knob.kind in ("json", "any") else f"compilation key {first} takes no keys after a dot"
     return value_problem(knob, value)

@@ -74,7 +74,7 @@ def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
     if first in inside:
         return None
     meant = near(first, inside)
-    return f"{name} has no key {first} in vLLM {knobs.version}" + (f"; did you mean {meant}?" if meant else "")
+    return f"{name} has no key {first} in {knobs.named}" + (f"; did you mean {meant}?" if meant else "")
 
 
 def _unknown(name: str, knobs: Knobs) -> str:
@@ -82,6 +82,6 @@ def _unknown(name: str, knobs: Knobs) -> str:
     if positive != name and positive in knobs.flags:
         return f"flag {name}: write {positive} with the value false"
     if name.replace("-", "_") in knobs.compilation:
-        return f"vLLM {knobs.version} has no flag {name}; it is a key of lever compilation_config"
+        return f"{knobs.named} has no flag {name}; it is a key of lever compilation_config"
     meant = near(name, [*knobs.flags, *knobs.aliases])
-    return f"vLLM {knobs.version} has no flag {name}" + (f"; did you mean {meant}?" if meant else "")
+    return f"{knobs.named} has no flag {name}" + (f"; did you mean {meant}?" if meant else "")

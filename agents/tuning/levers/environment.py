@@ -92,4 +92,4 @@ def _unknown(key: str, knobs: Knobs) -> str | None:
         return None
     meant = near(key, knobs.env)
     hint = f"; did you mean {meant}?" if meant else "; it would be ignored without an error"
-    return f"vLLM {knobs.version} has no environment variable {key}{hint}"
+    return f"{knobs.named} has no environment variable {key}{hint}"

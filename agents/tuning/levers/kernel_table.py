@@ -66,7 +66,7 @@ def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
     sources = [Path(knobs.path) / file for file in files]
     texts = [source.read_text(encoding="utf-8", errors="replace") for source in sources if source.is_file()]
     there = any(line in text for text in texts)
-    return None if there else f"vLLM {knobs.version} has no {SERVES[found.file]}, so nothing would change"
+    return None if there else f"{knobs.named} has no {SERVES[found.file]}, so nothing would change"
 
 
 def place(entries: Mapping[str, JsonValue], python: str, folder: Path, env: Mapping[str, str]) -> Placed:

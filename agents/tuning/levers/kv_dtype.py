@@ -55,7 +55,7 @@ def _listed(value: str, subject: Dossier) -> str | None:
         return None
     meant = next((v for v in values if v.startswith(f"{value}_")), None) or near(value, values)
     hint = f"; did you mean {meant}?" if meant else f"; it has {', '.join(values)}"
-    return f"vLLM {subject.knobs.version} has no KV cache of {value}{cited(where)}{hint}"
+    return f"{subject.knobs.named} has no KV cache of {value}{cited(where)}{hint}"
 
 
 def _nothing_new(value: str, spec: EngineSpec, subject: Dossier) -> str | None:
@@ -77,8 +77,8 @@ def _arithmetic(value: str, subject: Dossier) -> str | None:
         return None
     passes, where = gate(subject, "supports_fp8")
     gates = {
-        True: f"; vLLM {subject.knobs.version} would let it start all the same{cited(where)}",
-        False: f"; nor does vLLM {subject.knobs.version} take FP8 there{cited(where)}",
+        True: f"; {subject.knobs.named} would let it start all the same{cited(where)}",
+        False: f"; nor does {subject.knobs.named} take FP8 there{cited(where)}",
         None: "",
     }[passes]
     return (
@@ -105,14 +105,14 @@ def _encoding(value: str, subject: Dossier) -> str | None:
         return None
     passes, where = gate(subject, "supports_fp8")
     if passes is False:
-        return f"vLLM {subject.knobs.version} takes no FP8 on {sheet.arch}{cited(where)}"
+        return f"{subject.knobs.named} takes no FP8 on {sheet.arch}{cited(where)}"
     fnuz, at = gate(subject, "is_fp8_fnuz")
     written = {True: "fp8_fnuz", False: "fp8"}.get(fnuz) if fnuz is not None else None
     if written is None or written in sheet.native or written not in sheet.absent:
         return None
     names = {"fp8": "OCP", "fp8_fnuz": "FNUZ"}
     return (
-        f"vLLM {subject.knobs.version} writes FP8 in the {names[written]} encoding on {sheet.arch}{cited(at)}, which "
+        f"{subject.knobs.named} writes FP8 in the {names[written]} encoding on {sheet.arch}{cited(at)}, which "
         f"the card cannot multiply (configs/cards/{sheet.arch}.yaml)"
     )
 
@@ -158,7 +158,7 @@ def _taken(value: str, after: Dossier) -> str | None:
         might = [o for o in options.values() if o.in_order and size in o.heads and not o.hindrance]
         if options and not might and first_valid(choice.tried, options, size) is None:
             return (
-                f"no attention back end of vLLM {after.knobs.version} for {after.card.arch} takes heads of {size} with "
+                f"no attention back end of {after.knobs.named} for {after.card.arch} takes heads of {size} with "
                 f"a KV cache of {value}: {_why(choice, options)}"
             )
     return None

@@ -71,7 +71,7 @@ def normalise(key: str) -> str:
 
 def validate(key: str, value: JsonValue, knobs: Knobs) -> str | None:
     if knobs.env and VARIABLE not in knobs.env:
-        return f"vLLM {knobs.version} has no variable {VARIABLE}, so no table can be laid before its own"
+        return f"{knobs.named} has no variable {VARIABLE}, so no table can be laid before its own"
     return _key_fault(key) or (None if value is None else _value_fault(key, value))
 
 
