@@ -205,7 +205,7 @@ def _merged(group: list[Finding]) -> Finding:
         return _of_parts(here, [f for f in group if f not in here]).model_copy(update=joined)
     if best.change and best.same_as:  # what is known of the whole is evidence of this part
         group = [f for f in group if f.change is not None or f in here]
-    others = [f"{f.reader}: {f.title}" for f in group if f is not best]
+    others = [f"{f.reader}: {f.title}" for f in group if f is not best and f.title not in best.title]
     fix = next((f.fix for f in (best, *group) if f.fix), "")
     return best.model_copy(update={**joined, "title": "; also ".join([best.title, *others]), "fix": fix})
 

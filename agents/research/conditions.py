@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -11,6 +14,8 @@ from pydantic import JsonValue, field_validator
 
 from agents.research.dossier import Dossier
 from agents.research.model_shape import ModelShape, ModelShapeError, model_shape
+from agents.research.regular_file import read_regular
+from agents.research.source_tree import MOST_BYTES
 from agents.research.tables.prompt_tiles import nothing_new
 from agents.tuning.apply import same
 from agents.tuning.levers import LEVERS
@@ -34,6 +39,7 @@ class When(Frozen):
     concurrency_at_least: int | None = None  # of a closed loop
     concurrency_at_most: int | None = None
     shared_prefix_at_least: int | None = None  # tokens
+    prompt_tokens_at_least: int | None = None  # the longest prompts of the load have as many
     model_has: tuple[str, ...] = ()  # keys that config.json holds with a value: "num_experts", "a.b", "either|or"
     quantization: tuple[str, ...] = ()  # quant_method of config.json; "none": not quantised
     dtype: tuple[str, ...] = ()  # of the activations: "float16", "bfloat16"
@@ -42,7 +48,20 @@ class When(Frozen):
     # Rows of the tile that prompts get in unified attention of the AITER that is audited. A tree that is not there, or
     # cannot be followed, does not speak against it.
     prompt_tile_rows_below: int | None = None
+    # "platforms/rocm.py: gfx9006": this file of the installed vLLM holds that text, or does not. For what forks mend or
+    # add. A file that is not there holds nothing; a tree that is not there does not speak against it.
+    source_has: tuple[str, ...] = ()
+    source_lacks: tuple[str, ...] = ()
     linear_attention: bool | None = None  # or gated delta nets, Mamba: layers with a state instead of a KV cache
+
+    @field_validator("source_has", "source_lacks")
+    @classmethod
+    def are_a_file_and_a_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            file, colon, text = one.partition(": ")
+            if not colon or not text or not re.fullmatch(r"[\w/]+\.(py|cu|cuh|h)", file):
+                raise ValueError(f"{one!r} is no file and text; write for example 'platforms/rocm.py: gfx9006'")
+        return value
 
     @field_validator("vllm")
     @classmethod
@@ -101,6 +120,8 @@ def _load(when: When, dossier: Dossier) -> Iterator[str]:
         yield f"it needs a closed loop of at least {when.concurrency_at_least} requests"
     if when.concurrency_at_most and not 0 < (work.concurrency or 0) <= when.concurrency_at_most:
         yield f"it needs a closed loop of at most {when.concurrency_at_most} requests"
+    if when.prompt_tokens_at_least and max(work.input_tokens) < when.prompt_tokens_at_least:
+        yield f"it needs prompts of {when.prompt_tokens_at_least} tokens, the longest have {max(work.input_tokens)}"
     if when.shared_prefix_at_least and work.shared_prefix_tokens < when.shared_prefix_at_least:
         yield f"it needs prompts that share {when.shared_prefix_at_least} tokens, not {work.shared_prefix_tokens}"
 
@@ -134,10 +155,28 @@ def _model(when: When, dossier: Dossier) -> Iterator[str]:
 
 
 def _trees(when: When, dossier: Dossier) -> Iterator[str]:
+    for wanted, told in ((when.source_has, True), (when.source_lacks, False)):
+        for one in wanted if dossier.knobs.path else ():
+            file, _, text = one.partition(": ")
+            if (text in _source(f"{dossier.knobs.path}/{file}")) is not told:
+                is_ = "is not in" if told else "is in"
+                yield f"it is for another vLLM: {text!r} {is_} vllm/{file} of {dossier.knobs.named}"
     if when.prompt_tile_rows_below:
         reason = nothing_new(dossier, when.prompt_tile_rows_below)
         if reason:
             yield reason
+
+
+def _source(path: str) -> str:
+    try:
+        return _read(path, Path(path).stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return ""
+
+
+@lru_cache(maxsize=64)
+def _read(path: str, _changed: int) -> str:
+    return read_regular(path, MOST_BYTES).decode("utf-8", errors="replace")
 
 
 def shape_of(dossier: Dossier) -> ModelShape | None:

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from agents.research.conditions import unmet
 from agents.research.dossier import Dossier, holds
 from agents.research.finding import Finding, Terms
 from agents.research.priors import FOLDER, Prior, prior_files, read_all
+from agents.research.readers.prior import not_here
 from agents.research.shares import phase_share, share, within
 from agents.tuning.apply import same
 from agents.tuning.levers import LEVERS
@@ -45,7 +45,7 @@ def with_priors(dossier: Dossier, folder: Path | str = FOLDER) -> Dossier:
 
 def findings(priors: Iterable[Prior], dossier: Dossier) -> list[Finding]:
     """Of those whose conditions hold, in their order."""
-    return [_finding(prior, dossier) for prior in priors if unmet(prior.when, dossier) is None]
+    return [_finding(prior, dossier) for prior in priors if not_here(prior, dossier) is None]
 
 
 def _finding(prior: Prior, dossier: Dossier) -> Finding:
@@ -71,7 +71,10 @@ def _finding(prior: Prior, dossier: Dossier) -> Finding:
 def _by_lever(prior: Prior, dossier: Dossier) -> Finding:
     change = _change(prior, dossier)
     assert change is not None and prior.gain is not None  # load_priors has seen to it
-    title = f"{_name(prior)} made {_objective(prior)} {prior.gain:.4g} times as good on {_there(prior)}: {prior.why}"
+    made = f"made {_objective(prior)} {prior.gain:.4g} times as good on {_there(prior)}"
+    if prior.basis == "guess":  # nobody measured it
+        made = f"is said to help {_objective(prior)} on {_there(prior)}, by how much is a guess ({prior.gain:.4g})"
+    title = f"{_name(prior)} {made}: {prior.why}"
     if dossier.improves() not in prior.improves:
         metric = dossier.workload.objective.metric
         return _said(prior, "fact", f"{title}; the objective here is {metric}, which it does not help")
@@ -81,7 +84,7 @@ def _by_lever(prior: Prior, dossier: Dossier) -> Finding:
     terms = Terms(
         phase="all",
         share=1.0,
-        share_from="measured as a whole there",
+        share_from="guessed as a whole" if prior.basis == "guess" else "measured as a whole there",
         speedup=prior.gain,
         speedup_from=_speedup_from(prior),
         probability=prior.probability,
@@ -190,5 +193,5 @@ def _there(prior: Prior) -> str:
 
 
 def _speedup_from(prior: Prior) -> str:
-    said = {"measured": "measured", "inferred": "inferred", "guess": "guessed"}[prior.basis]
-    return f"{said} on {_there(prior)}: {prior.provenance.numbers}"
+    said = {"measured": "measured on", "inferred": "inferred on", "guess": "guessed, from"}[prior.basis]
+    return f"{said} {_there(prior)}: {prior.provenance.numbers}"

@@ -22,9 +22,19 @@ def dropped(dossier: Dossier) -> list[str]:
     return problems + [f"{prior.source} ({NAME}): {reason}" for prior, reason in reasons if reason]
 
 
+def not_here(prior: Prior, dossier: Dossier) -> str | None:
+    """Why nothing is to be said of it tonight, or None. An environment variable of vLLM that the installed one does not
+    read does nothing: forks have some of their own."""
+    key = prior.key.strip()
+    known = dossier.knobs.env
+    if prior.lever == Lever.ENVIRONMENT and key.startswith("VLLM_") and known and key not in known:
+        return f"{dossier.knobs.named} has no environment variable {key}"
+    return unmet(prior.when, dossier)
+
+
 def why_not(prior: Prior, dossier: Dossier) -> str | None:
     """Why this prior is no hypothesis tonight, or None."""
-    reason = unmet(prior.when, dossier)
+    reason = not_here(prior, dossier)
     if reason:
         return reason
     if prior.outcome != "helps":
