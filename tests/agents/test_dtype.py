@@ -62,6 +62,44 @@ def test_a_model_that_vllm_refuses_in_float16_is_a_trap(tmp_path: Path) -> None:
     assert look(about(knobs=knobs, model_config_json={"model_type": "wide"}))[0].kind == "opportunity"
 
 
+ONLY_WARNS = (
+    SOURCE
+    + """
+def _check_valid_dtype(model_type, dtype):
+    if model_type in _FLOAT16_NOT_SUPPORTED_MODELS:
+        logger.warning("may be wrong")
+    return True
+"""
+)
+FORKS_PLATFORM = """
+class RocmPlatform(Platform):
+    @property
+    def supported_dtypes(self):
+        return [torch.float16, torch.float32]
+"""
+
+
+def test_a_fork_that_only_warns_lets_a_night_try_float16(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/model.py").write_text(ONLY_WARNS)
+    knobs = KNOBS.model_copy(update={"path": str(tmp_path)})
+    assert look(about(knobs=knobs, model_config_json={"model_type": "narrow"}))[0].kind == "opportunity"
+    (tmp_path / "config/model.py").write_text(ONLY_WARNS.replace('logger.warning("may', 'raise ValueError("may'))
+    assert look(about(knobs=knobs, model_config_json={"model_type": "narrow"}))[0].kind == "trap"
+
+
+def test_a_fork_that_takes_no_bf16_serves_in_float16_already(tmp_path: Path) -> None:
+    (tmp_path / "platforms").mkdir()
+    (tmp_path / "platforms/rocm.py").write_text(FORKS_PLATFORM)
+    knobs = KNOBS.model_copy(update={"path": str(tmp_path)})
+    (found,) = look(about(knobs=knobs))
+    assert (found.kind, found.change) == ("fact", None)
+    assert found.title == "vLLM 0.32.0 serves this model in float16 by itself: it takes no bf16 on this platform"
+    assert found.evidence[0].source == "vllm/platforms/rocm.py:4"
+    asked = look(about(knobs=knobs, flags={"dtype": "bfloat16"}))[0]  # asked for all the same
+    assert asked.change == flag("dtype", "bfloat16", "float16")
+
+
 def test_no_reader_may_lead_to_a_dtype_that_the_card_has_not() -> None:
     """`defaults` would undo a dtype set by hand, and the default is the model's bf16."""
     subject = about(flags={"dtype": "float16"})

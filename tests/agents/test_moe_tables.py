@@ -269,3 +269,31 @@ def test_a_real_table_is_found_for_384_experts_on_eight_ranks(tmp_path: Path) ->
     fact, trap = one(found, "fact"), one(found, "trap")
     assert [e.source for e in fact.evidence] == [f"{CONFIGS}/{name}#64", f"{CONFIGS}/{name}#1024"]
     assert trap.title.endswith(name)  # its twin, MI355_OAM, is not among the samples
+
+
+FAMILY = """
+def get_config_file_name(E, N, dtype, block_shape=None):
+    device_name = current_platform.get_device_name().replace(" ", "_")
+    if "H200" in device_name.split("_"):
+        device_name = "NVIDIA_H200"
+    old_names = ["Instinct_MI50", "Radeon_VII"]
+    if any(s in device_name for s in old_names):
+        device_name = "AMD_OLD"
+    return f"E={E},N={N},device_name={device_name}.json"
+
+
+def get_moe_configs(E, N): ...
+"""
+
+
+def test_a_fork_may_call_all_cards_of_a_kind_the_same(tmp_path: Path) -> None:
+    asks = tmp_path / "vllm/model_executor/layers/fused_moe/fused_moe.py"
+    asks.parent.mkdir(parents=True)
+    asks.write_text(FAMILY)
+    found = devices(tmp_path / "vllm", "AMD Radeon Instinct MI50 (32 GB)")
+    assert (found.names, found.sure) == (("AMD_OLD",), True)
+    assert found.source == "vllm/model_executor/layers/fused_moe/fused_moe.py:7"
+    assert devices(tmp_path / "vllm", "AMD Instinct MI100").names == ("AMD_Instinct_MI100",)
+    for broken in (FAMILY.replace('["Instinct_MI50", "Radeon_VII"]', "known()"), FAMILY.replace("None):", "None)")):
+        asks.write_text(broken)
+        assert not devices(tmp_path / "vllm", "AMD Radeon Instinct MI50 (32 GB)").sure

@@ -20,6 +20,8 @@ FOR_NIGHTS = True
 
 # Where vLLM keeps the model types that it refuses in float16, with the reason (0.30.0 to 0.33.0).
 DECLARED = ("config/model.py", "_FLOAT16_NOT_SUPPORTED_MODELS")
+CHECK = "_check_valid_dtype"  # raises where it refuses
+PLATFORM = "platforms/rocm.py"
 MOST_BYTES = 2_000_000
 PARTS = ("attention", "gemm", "moe")  # of prefill, which products limit; decode mostly waits for memory, the same bytes
 # Judged: of two public gfx906 ports one serves in float16 only and one tests both (configs/priors/gfx906.yaml#
@@ -33,6 +35,11 @@ def look(dossier: Dossier) -> list[Finding]:
     if model is None or sheet is None or "bf16" not in sheet.absent or plain_dtype(model, dossier.spec.flags) != "bf16":
         return []
     asked = dossier.spec.flags.get(DTYPE)
+    takes, where = _taken(dossier)
+    if takes and "bfloat16" not in takes and asked in (None, "auto"):
+        title = f"{dossier.knobs.named} serves this model in {takes[0]} by itself: it takes no bf16 on this platform"
+        said = Evidence(source=where, detail=f"supported_dtypes: {', '.join(takes)}; config.json says {model.dtype}")
+        return [Finding(reader=NAME, kind="fact", title=title, evidence=(said,))]
     why = f"{sheet.arch} has no arithmetic on bf16, and the model is served in it"
     evidence = [
         Evidence(source=f"configs/cards/{sheet.arch}.yaml#absent", detail=", ".join(sheet.absent)),
@@ -96,13 +103,32 @@ def _model_type(dossier: Dossier) -> str:
     return str(dossier.model_config_json.get("model_type") or "")
 
 
+def _taken(dossier: Dossier) -> tuple[tuple[str, ...], str]:
+    """(the dtypes that vLLM's ROCm platform says it takes, the first of them what auto falls back to; where). Upstream
+    says nothing of its own there; a fork for a card without bf16 may. The last one that a class defines counts."""
+    try:
+        tree = ast.parse(read_regular(Path(dossier.knobs.path) / PLATFORM, MOST_BYTES))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return (), ""
+    held = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "supported_dtypes"]
+    last = held[-1].body[-1] if held else None
+    if not isinstance(last, ast.Return) or not isinstance(last.value, ast.List):
+        return (), ""
+    names = tuple(ast.unparse(e).removeprefix("torch.") for e in last.value.elts)
+    return names, f"vllm/{PLATFORM}:{held[-1].lineno}"
+
+
 def _refused(dossier: Dossier) -> Evidence | None:
-    """Where this vLLM refuses float16 for this kind of model. None: it does not, or its source cannot be read."""
+    """Where this vLLM refuses float16 for this kind of model. None: it does not, or its source cannot be read. A fork
+    may keep the list and only warn."""
     file, name = DECLARED
     path = Path(dossier.knobs.path) / file
     try:
         tree = ast.parse(read_regular(path, MOST_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    check = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == CHECK), None)
+    if check is not None and not any(isinstance(n, ast.Raise) for n in ast.walk(check)):
         return None
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.Dict):

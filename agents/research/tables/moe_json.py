@@ -7,6 +7,7 @@ Inside, the batch size whose key is nearest to the tokens of the step is taken, 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from agents.research.tables.quant_scheme import Scheme
 from agents.research.tables.table_file import JsonTable, files_in, is_folder, read_json, read_source, shown
 from contracts import Frozen
 
+ASKS = "model_executor/layers/fused_moe/fused_moe.py"
+NAMES_FILES = "get_config_file_name"
 USUAL = "model_executor/layers/fused_moe/configs"
 _NAME = re.compile(
     r"E=(?P<e>[0-9]{1,9}),N=(?P<n>[0-9]{1,9}),device_name=(?P<device>[^,]+?)(?:,dtype=(?P<dtype>[^,]+?))?"
@@ -51,7 +54,8 @@ class MoeName(Frozen):
 
 
 class Device(Frozen):
-    """What the engine may call the card. sure: vLLM's own map of device ids has this name, so no other one comes up."""
+    """What the engine may call the card. sure: no other name comes up, since vLLM's own map of device ids has it or all
+    cards of this kind are called so."""
 
     names: tuple[str, ...]
     sure: bool
@@ -101,7 +105,62 @@ def devices(vllm: Path, card: str) -> Device:
     if plain in known:
         return Device(names=(plain,), sure=True, source=source)
     other = re.sub(r"(MI\d+)X$", r"\1_OAM", plain) if plain.endswith("X") else re.sub(r"(MI\d+)_OAM$", r"\1X", plain)
-    return Device(names=tuple(dict.fromkeys((plain, other))), sure=False, source=source)
+    names = tuple(dict.fromkeys((plain, other)))
+    family = _family(vllm, plain)
+    if family is not None:
+        return family
+    return Device(names=names, sure=False, source=source)
+
+
+def _family(vllm: Path, name: str) -> Device | None:
+    """A fork may call all cards of one kind the same:
+
+    if any(s in device_name for s in ["Instinct_MI50", "Radeon_VII"]):
+        device_name = "AMD_GFX906"
+    """
+    text = read_source(vllm / ASKS)
+    at = text.find(f"def {NAMES_FILES}(")
+    if at < 0:
+        return None
+    end = text.find("\n\n\n", at)
+    try:
+        function = ast.parse(text[at : end if end > 0 else len(text)]).body[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    lists = {
+        node.targets[0].id: node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in (n for n in ast.walk(function) if isinstance(n, ast.If)):
+        said = _sets_name(node)
+        asked = _any_of(node.test, lists)
+        if said and any(part in name for part in asked):
+            line = text.count("\n", 0, at) + node.lineno
+            return Device(names=(said,), sure=True, source=f"vllm/{ASKS}:{line}")
+    return None
+
+
+def _sets_name(node: ast.If) -> str:
+    """AMD_GFX906 of `device_name = "AMD_GFX906"` as the one statement."""
+    line = node.body[0]
+    if len(node.body) != 1 or not isinstance(line, ast.Assign) or not isinstance(line.value, ast.Constant):
+        return ""
+    target = line.targets[0]
+    return str(line.value.value) if isinstance(target, ast.Name) and target.id == "device_name" else ""
+
+
+def _any_of(test: ast.expr, lists: Mapping[str, ast.expr]) -> list[str]:
+    """The texts of `any(s in device_name for s in texts)`."""
+    if not (isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "any" and test.args):
+        return []
+    loop = test.args[0]
+    if not (isinstance(loop, ast.GeneratorExp) and ast.unparse(loop.elt).endswith(" in device_name")):
+        return []
+    over = loop.generators[0].iter
+    over = lists.get(over.id, over) if isinstance(over, ast.Name) else over
+    held = over.elts if isinstance(over, ast.List | ast.Tuple | ast.Set) else []
+    return [e.value for e in held if isinstance(e, ast.Constant) and isinstance(e.value, str)]
 
 
 def shipped_folder(vllm: Path) -> Path | None:
