@@ -59,7 +59,7 @@ class When(Frozen):
     def are_a_file_and_a_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for one in value:
             file, colon, text = one.partition(": ")
-            if not colon or not text or not re.fullmatch(r"[\w/]+\.(py|cu|cuh|h)", file):
+            if not colon or not text or not re.fullmatch(r"\w[\w/]*\.(py|cu|cuh|h)", file):
                 raise ValueError(f"{one!r} is no file and text; write for example 'platforms/rocm.py: gfx9006'")
         return value
 
