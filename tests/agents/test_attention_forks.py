@@ -166,6 +166,16 @@ def test_what_a_fork_takes_out_and_puts_first_is_there_once(fork: Path) -> None:
     ]
 
 
+def test_another_than_the_one_put_first_by_name_is_less_likely_to_win(fork: Path) -> None:
+    (proposed,) = [f for f in found(fork) if f.kind == "opportunity"]
+    assert proposed.terms is not None and proposed.terms.probability == 0.1
+    assert any(
+        e.detail == "this tree puts TRITON_ATTN first for gfx906 by name: on_gfx906()" for e in proposed.evidence
+    )
+    (elsewhere,) = [f for f in found(fork, arch="gfx90a") if f.change and f.change.after == "TRITON_ATTN"]
+    assert elsewhere.terms is not None and elsewhere.terms.probability == 0.15
+
+
 def test_on_another_card_the_fork_has_upstreams_order(fork: Path) -> None:
     names = [t.name for t in order(fork, {"on_gfx906()": False, "use_kv_connector": False}) if t.holds is not False]
     assert names == ["ROCM_ATTN", "ROCM_AITER_FA", "TRITON_ATTN"]

@@ -37,6 +37,7 @@ PROBABILITY_AITER = 0.3  # vendor kernels for just these cards
 PROBABILITY_OTHER = 0.15
 # A public vLLM fork for gfx906 (ai-infos/vllm-gfx906-mobydick, 2026-06) puts TRITON_ATTN first there.
 WITHOUT_MATRIX, PROBABILITY_WITHOUT_MATRIX = "TRITON_ATTN", 0.35
+PROBABILITY_AGAINST_NAME = 0.1  # somebody who works on this very card has put another one first
 UNKNOWN_SHARE = 0.15  # of attention, where neither a profile nor the roofline says it
 
 
@@ -70,7 +71,7 @@ def look(dossier: Dossier) -> list[Finding]:
             continue
         if not ordered and option.heads != sizes:
             continue  # there is no order that gives each layer one of its own
-        found.append(_opportunity(dossier, package, option, sizes, held))
+        found.append(_opportunity(dossier, package, option, sizes, held, tried[0] if tried else None))
     return found
 
 
@@ -193,7 +194,9 @@ def _set_wrongly(dossier: Dossier, current: str, options: dict[str, Option], siz
     ]
 
 
-def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[int, ...], held: Any) -> Finding:
+def _opportunity(
+    dossier: Dossier, package: Path, option: Option, sizes: tuple[int, ...], held: Any, before: Tried | None
+) -> Finding:
     name = option.backend.name
     whole = option.heads == sizes  # all layers: a flag will do
     part = share(dossier, "all", "attention")
@@ -215,6 +218,10 @@ def _opportunity(dossier: Dossier, package: Path, option: Option, sizes: tuple[i
         probability = PROBABILITY_WITHOUT_MATRIX
         detail = "a public vLLM fork for gfx906, a card without matrix instructions, puts it first (2026-06)"
         evidence.append(Evidence(source="ai-infos/vllm-gfx906-mobydick", detail=detail))
+    if before is not None and before.holds and dossier.card.arch in before.condition and before.name != name:
+        probability = min(probability, PROBABILITY_AGAINST_NAME)
+        detail = f"this tree puts {before.name} first for {dossier.card.arch} by name: {before.condition}"
+        evidence.append(Evidence(source=before.where, detail=detail))
     title = f"{name} could serve the attention layers instead, by {_means(dossier)}"
     if not whole:
         other = ", ".join(str(s) for s in sizes if s not in option.heads)
