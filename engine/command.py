@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from contracts import EngineSpec
 from engine.caches import cache_environment
 from engine.own_plugins import FOLDERS as OWN_PLUGINS
-from engine.own_plugins import SWITCH
+from engine.own_plugins import LISTED, SWITCH, with_ours
 from engine.placement import NOTHING, Placement
 from engine.ports import LOOPBACK
 from engine.rocprof import rocprof_command
@@ -83,9 +83,15 @@ def environment(
 
 
 def own_environment(
-    spec: EngineSpec, cache_dir: Path, shims: tuple[Path, ...] = (), placement: Placement = NOTHING
+    spec: EngineSpec,
+    cache_dir: Path,
+    shims: tuple[Path, ...] = (),
+    placement: Placement = NOTHING,
+    of_image: Mapping[str, str] = {},
 ) -> dict[str, str]:
-    """What is set for the engine, nothing inherited: all that a container gets. The same arguments as environment()."""
+    """What is set for the engine, nothing inherited: all that a container gets. The same arguments as environment().
+    `of_image` is what the container's image sets itself, as far as it matters here: VLLM_PLUGINS, to which our plugins
+    are added as to the night file's."""
     env = cache_environment(spec, cache_dir) | {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
@@ -95,4 +101,8 @@ def own_environment(
     }
     path = [*placement.python_path, *map(str, shims), *spec.plugin_paths, *map(str, OWN_PLUGINS)]
     env["PYTHONPATH"] = ":".join(path)
-    return env | SWITCH | spec.env | placement.env
+    env |= SWITCH | spec.env | placement.env
+    listed = env.get(LISTED, of_image.get(LISTED))
+    if listed is not None:
+        env[LISTED] = with_ours(listed, (*placement.python_path, *OWN_PLUGINS))  # engine.plugin_paths are the user's
+    return env

@@ -6,10 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from cards.installed import installed
 from cards.visible import engine_cards
 from contracts import Card, EngineSpec
 from engine import command, container, container_card
 from engine.caches import build_folder
+from engine.own_plugins import LISTED
 from engine.placement import Placement
 
 SHARED = "modelinfos"  # night/artifacts/modelinfos, to which each spec's cache has a link
@@ -37,7 +39,9 @@ def in_container(
     `folder` the launch's (night/artifacts/launches/<launch>). Makes the folders that the container may write in."""
     assert spec.container is not None
     artifacts, build = cache.parent.parent, build_folder(spec, cache)
-    own = command.own_environment(spec, cache, shims, placement)
+    listed = installed(spec.python, spec.container).vllm_plugins  # asked at the launch's start already, and kept
+    of_image = {} if listed is None else {LISTED: listed}
+    own = command.own_environment(spec, cache, shims, placement, of_image)
     env = container.inside_environment(own, cache)
     writable = [folder / "cwd", cache, build, artifacts / SHARED]
     for place in (*writable, cache / "home"):

@@ -8,7 +8,11 @@ is the one list; a plugin of ours that engines need is added here and nowhere el
 
 from __future__ import annotations
 
+import configparser
+from collections.abc import Iterable
 from pathlib import Path
+
+from cards.kernel_files import entries
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 EVIDENCE, ATTENTION = KERNELS / "nightgate_evidence", KERNELS / "nightgate_attention"
@@ -25,6 +29,33 @@ TOLD_WITHIN_S = 2.0
 # Of nightgate_attention: which back ends are tried first, and whose class another one's is.
 PRIORITY, CLASS = "NIGHTGATE_ATTENTION_PRIORITY", "NIGHTGATE_ATTENTION_CLASS"
 VARIABLES: tuple[str, ...] = (PRIORITY, CLASS)
+
+# vLLM loads only the plugins whose names this variable lists, where it is set (0.15 to 0.33: plugins/__init__.py). A
+# night file, or an image, that names its own with it would switch ours off, and with them all proof of what is in use.
+LISTED, GROUP = "VLLM_PLUGINS", "vllm.general_plugins"
+
+
+def with_ours(listed: str, folders: Iterable[Path | str] = FOLDERS) -> str:
+    """The value of VLLM_PLUGINS, and after it the names of the plugins in `folders` that it leaves out. What it holds
+    stays as it is and where it is: an empty value, by which vLLM loads none, then loads ours alone."""
+    held = listed.split(",")  # as vLLM does: " x" is no plugin's name
+    added = [name for folder in folders for name in plugin_names(Path(folder)) if name not in held]
+    return ",".join([*([listed] if listed else []), *dict.fromkeys(added)])
+
+
+def plugin_names(folder: Path) -> tuple[str, ...]:
+    """Names of vLLM's general plugins of the distributions in a folder of the engine's path, by their own metadata; ()
+    where there are none, or none that can be read."""
+    found: list[str] = []
+    for file in (*entries(folder, "*.dist-info/entry_points.txt"), *entries(folder, "*.egg-info/entry_points.txt")):
+        parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
+        parser.optionxform = str  # type: ignore[assignment,method-assign]
+        try:
+            parser.read_string(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, configparser.Error):
+            continue
+        found += parser[GROUP] if GROUP in parser else ()
+    return tuple(found)
 
 
 def priority_of(text: str | None) -> tuple[str, ...]:

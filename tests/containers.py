@@ -31,6 +31,12 @@ class Docker:
             "PATH": f"{folder}/bin:{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
         }
 
+    def set_in_image(self, env: dict[str, str]) -> None:
+        """What the image's ENV holds from now on, beside what it held."""
+        pictures = json.loads((self.folder / "images.json").read_text())
+        pictures[IMAGE]["Env"] |= env
+        (self.folder / "images.json").write_text(json.dumps(pictures))
+
     def _lines(self, name: str) -> list[dict[str, Any]]:
         path = self.folder / name
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -76,7 +76,7 @@ def blind(lines_a: tuple[Seen, ...], lines_b: tuple[Seen, ...]) -> str | None:
     for arm, lines in (("A", lines_a), ("B", lines_b)):
         if not of_kind(lines, "active"):
             return (
-                f"the watcher wrote nothing in arm {arm}'s log, so nothing can be seen there; does engine.env set "
-                "VLLM_PLUGINS without nightgate_evidence?"
+                f"the watcher wrote nothing in arm {arm}'s log, so nothing can be seen there: has this vLLM general "
+                "plugins, and does its log name nightgate_evidence as one that failed?"
             )
     return None

@@ -10,11 +10,13 @@ from pydantic import JsonValue
 from contracts import Container, EngineSpec, Lever
 from engine.aiter_modules import copy_prebuilt
 from engine.caches import cache_environment
-from engine.command import command_line, dropped, environment
-from engine.own_plugins import FOLDERS, PRIORITY
+from engine.command import command_line, dropped, environment, own_environment
+from engine.own_plugins import FOLDERS, PRIORITY, plugin_names
+from engine.placement import Placement
 from engine.running import EngineFailure
 
 OWN = ":".join(map(str, FOLDERS))
+ENTRY = "[vllm.general_plugins]\nnightgate_kernels = nightgate_kernels.plugin:register\n"  # as the kernel lever writes it
 SPEC = EngineSpec(
     python="/venv/bin/python",
     model="/models/small",
@@ -102,6 +104,39 @@ def test_what_our_plugins_read_comes_from_the_spec_alone() -> None:
     """A variable of the shell that starts the night would be in both arms, unseen."""
     env = environment(SPEC, Path("/c"), {**INHERITED, PRIORITY: "TRITON_ATTN"})
     assert PRIORITY not in env
+
+
+@pytest.mark.parametrize(
+    ("listed", "then"),
+    [
+        ("hcu,hcu_model,hcu_ops", "hcu,hcu_model,hcu_ops,nightgate_evidence,nightgate_attention"),  # Hygon's README
+        ("mine,nightgate_evidence", "mine,nightgate_evidence,nightgate_attention"),
+        ("", "nightgate_evidence,nightgate_attention"),  # by which vLLM loads none
+        ("mine, nightgate_evidence", "mine, nightgate_evidence,nightgate_evidence,nightgate_attention"),  # " x" is no x
+    ],
+)
+def test_a_list_of_plugins_does_not_switch_ours_off(listed: str, then: str) -> None:
+    env = environment(changed(env={"VLLM_PLUGINS": listed}), Path("/c"), INHERITED)
+    assert env["VLLM_PLUGINS"] == then
+
+
+def test_without_a_list_vllm_loads_all_and_none_is_made(tmp_path: Path) -> None:
+    assert "VLLM_PLUGINS" not in environment(SPEC, Path("/c"), {**INHERITED, "VLLM_PLUGINS": "of_the_shell"})
+    of_image = own_environment(changed(env={}), Path("/c"), of_image={"VLLM_PLUGINS": "hcu"})
+    assert of_image["VLLM_PLUGINS"] == "hcu,nightgate_evidence,nightgate_attention"
+
+
+def test_a_plugin_that_a_lever_lays_out_is_listed_too(tmp_path: Path) -> None:
+    info = tmp_path / "nightgate_kernels-0.1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text(ENTRY)
+    laid = Placement(python_path=(str(tmp_path),))
+    env = environment(changed(env={"VLLM_PLUGINS": "hcu"}), Path("/c"), INHERITED, placement=laid)
+    assert env["VLLM_PLUGINS"] == "hcu,nightgate_kernels,nightgate_evidence,nightgate_attention"
+
+
+def test_every_plugin_of_ours_has_a_name_that_a_list_can_hold() -> None:
+    assert [plugin_names(folder) for folder in FOLDERS] == [("nightgate_evidence",), ("nightgate_attention",)]
 
 
 # --- compile caches -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cards.installed import installed
 from contracts import EngineSpec, FailureKind, Limits
 from engine.orphans import alive, end_orphans, wait_gone
 from engine.ports import listeners
@@ -79,6 +80,17 @@ def test_a_whole_life(start: Start, runtime: Docker, tmp_path: Path) -> None:
     assert not psutil.pid_exists(record.pid)
     assert "Shutting down" in engine.log_since(0)  # it was asked, and said so
     assert runtime.calls("stop")[0]["argv"] == ["stop", "-t", "5", container["id"]]
+
+
+def test_a_list_of_plugins_that_the_image_sets_does_not_switch_ours_off(start: Start, runtime: Docker) -> None:
+    runtime.set_in_image({"VLLM_PLUGINS": "hcu,hcu_model,hcu_ops"})
+    installed.cache_clear()  # the image's answer is kept for the life of this process
+    start().wait_ready()
+    start({"VLLM_PLUGINS": "mine"}).wait_ready()
+    of_image, of_night = (one["env"]["VLLM_PLUGINS"] for one in runtime.engines())
+    assert of_image == "hcu,hcu_model,hcu_ops,nightgate_evidence,nightgate_attention"
+    assert of_night == "mine,nightgate_evidence,nightgate_attention"  # the night file's wins over the image's
+    installed.cache_clear()
 
 
 def test_only_containers_that_we_started_are_named(start: Start, runtime: Docker) -> None:
