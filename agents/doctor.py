@@ -203,6 +203,8 @@ def _found(
     hip = f", HIP {answer.hip}" if answer.hip else f", CUDA {answer.cuda}" if answer.cuda else ""
     told |= {"aiter": answer.aiter, "build": f"{answer.build}{hip}" if answer.build else None}
     found |= {name: value for name, value in told.items() if value is not None}
+    if answer.platforms:
+        found["platform of vLLM"] = f"a plugin's: {', '.join(f'{n} ({d})' for n, d in answer.platforms.items())}"
     found |= host_fit.host_words(host, software, cards)
     place = next(p for p in (LOGS, *LOGS.parents) if p.exists())
     found["disk"] = f"{shutil.disk_usage(place).free / GIB:.0f} GiB free for nights ({place})"

@@ -127,12 +127,21 @@ def versions_told(arch: str, answer: Installed, software: Software) -> tuple[Tol
     be used (a test keeps it usable)."""
     installed = {
         "rocm": answer.hip or software.rocm, "torch": answer.torch, "triton": answer.triton, "vllm": answer.vllm,
-        "aiter": answer.aiter,
+        "aiter": answer.aiter, "vllm_hcu": _hcu(answer),
     }  # fmt: skip
     try:
         return told(arch, installed, read_versions())
     except VersionsError:
         return ()
+
+
+def _hcu(answer: Installed) -> str | None:
+    """The version of Hygon's plugin: "vllm-hcu 0.25.1+das.dtk2604"."""
+    for said in answer.platforms.values():
+        name, _, version = said.partition(" ")
+        if name.replace("-", "_").lower() == "vllm_hcu":
+            return version
+    return None
 
 
 def version_problems(card: Card, answer: Installed, software: Software, root: Path = HERE) -> Found:

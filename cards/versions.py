@@ -17,10 +17,13 @@ from pydantic import ValidationError, model_validator
 from contracts import Frozen
 
 FILE = Path(__file__).resolve().parents[1] / "configs" / "versions.yaml"
-Part = Literal["rocm", "torch", "triton", "vllm", "aiter"]
+Part = Literal["rocm", "torch", "triton", "vllm", "aiter", "vllm_hcu"]
 Evidence = Literal["measured here", "read in source", "published", "recorded night"]
 Verdict = Literal["works", "refuses", "nobody has said so"]
-NAMES: dict[str, str] = {"rocm": "ROCm", "torch": "torch", "triton": "Triton", "vllm": "vLLM", "aiter": "AITER"}
+NAMES: dict[str, str] = {
+    "rocm": "ROCm", "torch": "torch", "triton": "Triton", "vllm": "vLLM", "aiter": "AITER",
+    "vllm_hcu": "Hygon's plugin vllm_hcu",
+}  # fmt: skip
 TERM = re.compile(r"(>=|<=|<|>)(\d+(?:\.\d+)*)")
 
 
@@ -32,7 +35,7 @@ class Statement(Frozen):
     arch: tuple[str, ...]
     part: Part
     versions: str  # ">=3.5,<3.8"
-    besides: str | None = None  # a version that holds this word is another build
+    besides: str | tuple[str, ...] = ()  # a version that holds this word, or one of these, is another build
     verdict: Literal["works", "refuses"]
     says: str
     fix: str | None = None
@@ -48,7 +51,7 @@ class Statement(Frozen):
         return self
 
     def about(self, version: str) -> bool:
-        if self.besides and self.besides in version:
+        if any(word in version for word in ((self.besides,) if isinstance(self.besides, str) else self.besides)):
             return False
         number = release(version)
         return number is not None and all(_holds(term.strip(), number) for term in self.versions.split(","))

@@ -54,7 +54,7 @@ def plugin_names(folder: Path) -> tuple[str, ...]:
             parser.read_string(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, configparser.Error):
             continue
-        found += parser[GROUP] if GROUP in parser else ()
+        found += parser.options(GROUP) if parser.has_section(GROUP) else []
     return tuple(found)
 
 

@@ -105,9 +105,13 @@ class Choice:
 
 
 def backend_choice(dossier: Dossier) -> Choice:
-    """Raises BackendsError where the tree has no registry or no order, or no model is known."""
+    """Raises BackendsError where the tree has no registry or no order, where a platform plugin may decide instead, or
+    no model is known."""
     if dossier.model is None:
         raise BackendsError("the model's shape is not known")
+    if dossier.knobs.platforms and dossier.card.kind != "cpu":
+        names = ", ".join(map(str, dossier.knobs.platforms))
+        raise BackendsError(f"the platform plugin {names} orders and registers them, not vllm/{PLATFORMS['amd']}")
     package, kind = Path(dossier.knobs.path), dossier.card.kind
     entries = registered(package)
     facts = _facts(dossier, package)

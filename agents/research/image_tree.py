@@ -17,12 +17,20 @@ from contracts import Container
 COPY_S = 300.0  # vLLM 0.33.0 has some 3000 such files, 50 MB
 # Runs in the image's interpreter; argv[1] is the folder for this image. It gets its name when it is whole.
 SCRIPT = """
-import importlib.util, os, shutil, sys
+import importlib.metadata, importlib.util, os, shutil, sys
 out = sys.argv[1]
 half = os.path.join(out, "half")
 shutil.rmtree(half, ignore_errors=True)
 os.makedirs(half)
-for name in ("vllm", "aiter"):
+try: points = list(importlib.metadata.entry_points(group="vllm.platform_plugins"))
+except Exception: points = []
+for point in points:  # a platform of its own: its source, and the metadata by which it is found
+    info = os.path.join(half, "%s-%s.dist-info" % (point.dist.metadata["Name"].replace("-", "_"), point.dist.version))
+    os.makedirs(info, exist_ok=True)
+    with open(os.path.join(info, "entry_points.txt"), "a") as file:
+        file.write("%s%s = %s\\n" % ("" if file.tell() else "[vllm.platform_plugins]\\n", point.name, point.value))
+packages = dict.fromkeys(["vllm", "aiter"] + [point.value.split(":")[0].split(".")[0] for point in points])
+for name in packages:
     found = importlib.util.find_spec(name)
     for place in list(found.submodule_search_locations or [])[:1] if found else []:
         for info in os.listdir(os.path.dirname(place)):  # the version's name, where no file inside says it

@@ -45,6 +45,17 @@ class Deprecated(Frozen):
 UNTOLD = "unknown"  # Knobs.version of a tree that does not tell its own
 
 
+class PlatformPlugin(Frozen):
+    """A platform that comes from outside vLLM's tree (platform_plugins.py)."""
+
+    name: str  # of the entry point: "hcu"
+    module: str  # the package that holds it: "vllm_hcu"
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({' '.join(filter(None, (self.module, self.version)))})"
+
+
 class Knobs(Frozen):
     """All knobs of one installed version."""
 
@@ -56,6 +67,7 @@ class Knobs(Frozen):
     compilation: dict[str, Knob] = {}
     flag_keys: dict[str, tuple[str, ...]] = {}  # of flags that take a configuration as JSON: the keys it has
     deprecated: dict[str, Deprecated] = {}  # "device", "kernel-config.ir_op_priority", "compilation-config.x", "VLLM_X"
+    platforms: tuple[PlatformPlugin, ...] = ()  # installed beside it: one of them may decide in rocm.py's place
 
     @property
     def named(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from agents.research.gates.evaluate import UNKNOWN, Evaluator
 from agents.research.knobs import UNTOLD, Deprecated, Knob, Knobs, KnobsError
+from agents.research.platform_plugins import platform_plugins, variables
 from agents.research.regular_file import read_regular
 from agents.research.source_tree import MOST_BYTES, SourceTree, last_name, short
 
@@ -43,10 +44,13 @@ def knobs_from_source(package: Path) -> Knobs:
             dashed = key.replace("_", "-")
             found.knobs.setdefault(dashed, source.knob(dashed, node.annotation, node.value, where))
     env, env_deprecated = _environment(source, package / "envs.py")
+    platforms = platform_plugins(package.parent)
+    for plugin in platforms:
+        env = variables(package.parent, plugin) | env
     return Knobs(
         version=_version(package),
         path=str(package),
-        flags=found.knobs,
+        flags=_open_choices(found.knobs) if platforms else found.knobs,
         aliases=found.aliases,
         env=env,
         compilation={
@@ -55,7 +59,14 @@ def knobs_from_source(package: Path) -> Knobs:
         },
         flag_keys={flag: tuple(source.fields(owner)) for flag, owner in found.owners.items() if source.fields(owner)},
         deprecated=_inside(source, found.owners) | found.deprecated | env_deprecated,
+        platforms=platforms,
     )
+
+
+def _open_choices(flags: dict[str, Knob]) -> dict[str, Knob]:
+    """A platform of its own registers choices that vLLM's files do not list (Hygon's recipes set attention-backend
+    FLASH_ATTN_CUSTOM and quantization slimquant_marlin): what is not listed is then no slip."""
+    return {n: k.model_copy(update={"kind": "any"}) if k.kind == "choice" else k for n, k in flags.items()}
 
 
 def _inside(source: SourceTree, owners: dict[str, str]) -> dict[str, Deprecated]:

@@ -16,7 +16,9 @@ from engine.placement import Placement
 from engine.running import EngineFailure
 
 OWN = ":".join(map(str, FOLDERS))
-ENTRY = "[vllm.general_plugins]\nnightgate_kernels = nightgate_kernels.plugin:register\n"  # as the kernel lever writes it
+ENTRY = (
+    "[vllm.general_plugins]\nnightgate_kernels = nightgate_kernels.plugin:register\n"  # as the kernel lever writes it
+)
 SPEC = EngineSpec(
     python="/venv/bin/python",
     model="/models/small",

@@ -37,6 +37,8 @@ def problem(change: Change, spec: EngineSpec, subject: Dossier) -> str | None:
     """Why this change of the attention back end is not worth an engine start, in one line, or None. `spec` is the
     engine without the change; `subject` is what is known without a start: card, source tree, model."""
     package = Path(subject.knobs.path)
+    if subject.knobs.platforms and subject.card.kind != "cpu":
+        return None  # a platform plugin names, orders and refuses its own: path evidence shows what it took
     try:
         names = {entry.name for entry in registered(package)}
     except BackendsError:
