@@ -17,6 +17,7 @@ from cards.access import Look, May, Who, access_problems, container, device_file
 from cards.code_objects import archs_in, rocblas_archs
 from cards.detect import HERE
 from cards.driver import HYGON_MODULES, Software, driver_problems, pci_cards
+from cards.hygon import wrong_dtk
 from cards.installed import Installed
 from cards.kernel_files import read_line, there
 from cards.time_limits import ends_early
@@ -75,12 +76,15 @@ class Host:
 
 
 def amd_problems(host: Host, software: Software) -> Found:
-    """Driver and device files, for a machine whose night needs an AMD or Hygon card. They all stop a night."""
+    """Driver and device files, for a machine whose night needs an AMD or Hygon card. All stop a night but Hygon's word
+    on versions that go together."""
     unclaimed = driver_problems(host.root, host.env)
     yield from ((what, fix, True) for what, fix in unclaimed)
     if not unclaimed:
         shut = access_problems(host.root, host.who, host.may, host.is_hygon(software), host.look)
         yield from ((what, fix, True) for what, fix in shut)
+    if software.module in HYGON_MODULES and (apart := wrong_dtk(software.module_version, software.dtk)) is not None:
+        yield (*apart, False)
 
 
 def limit_problems(host: Host, card: Card, config: NightConfig | None) -> Found:

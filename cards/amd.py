@@ -15,16 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cards.amd_sysfs import AMD, HYGON, NODES, driver_of, fallen, pci_device
+from cards.hygon import card_name
 from cards.kernel_files import entries, read_int, read_line, read_numbers
 from contracts import Card, Partition
 
 FRAME_BUFFER_HEAPS = (1, 2)  # HSA_MEM_HEAP_TYPE_FB_PUBLIC, _FB_PRIVATE in kfd_crat.h; 0 is system memory
 NO_ID, ALL_ONES = 0, (1 << 64) - 1  # unique_id of a card that has none (rocminfo shows GPU-ffffffffffffffff for some)
 Facts = Mapping[str, int]
-
-# Hygon's driver writes no product name where we could look. PCI device -> what its owners call it: an owner's notes on
-# a Z100 (1d94:54b7), Hygon's hy-smi on a K100_AI (gpustack issue 2032, Device ID 0x6210).
-HYGON_NAMES = {0x54B7: "Hygon Z100", 0x6210: "Hygon K100_AI"}
 
 
 def detect_amd(root: Path) -> tuple[Card, ...]:
@@ -70,7 +67,7 @@ def _card(root: Path, number: int, facts: Facts, of: int, index: int, uuid: str 
     banked = _banked_memory(root / NODES / str(number))
     whole = read_int(device / "mem_info_vram_total") if device else None
     maker = "Hygon" if facts.get("vendor_id") == HYGON else "AMD"
-    known = HYGON_NAMES.get(facts.get("device_id", 0)) if maker == "Hygon" else None
+    known = card_name(facts.get("device_id", 0), root) if maker == "Hygon" else None
     return Card(
         arch=arch,
         kind="amd",

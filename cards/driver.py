@@ -3,12 +3,15 @@
 | fact | where |
 | --- | --- |
 | amdgpu | /sys/module/amdgpu/version (AMD's own package, amdgpu-dkms); the kernel's own has none |
-| Hygon's driver | /sys/module/hycu/version or /sys/module/hydcu/version (read in a device plugin for Hygon's cards) |
+| Hygon's driver | /sys/module/hycu/version or /sys/module/hydcu/version; Hygon's own tools look for hy*cu |
 | NVIDIA's | /proc/driver/nvidia/version |
 | ROCm | .info/version in ROCM_PATH, /opt/rocm or the newest /opt/rocm-*; in a container the container's |
-| DTK | the folder that /opt/dtk links to (dtk-26.04), else .info/version in it |
+| DTK | the folder that /opt/dtk links to (dtk-26.04), else .info/rocm_version, .dtk_version or .info/version in it |
 
-Written from these formats and published container recipes; no Hygon or AMD card was here.
+A DTK may be named by ROCM_PATH and is no ROCm: its releases are years (26.04), and statements on a ROCm are not on it.
+Hygon's: HYGON-AI/hcu-container-toolkit at 9b3eed0, internal/hyhcu/hyhcu.go (hy*cu); HYGON-AI/vllm-plugin-das, setup.py
+at 06845d2 (rocm_version); HYGON-AI/aiter-das at 6e6ab61, aiter/jit/core.py (.dtk_version), all of 2026. Written from
+these formats and published container recipes; no Hygon or AMD card was here.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ VENDORS: dict[str, tuple[str, Literal["amd", "nvidia"]]] = {
     "0x1d94": ("Hygon", "amd"),
     "0x10de": ("NVIDIA", "nvidia"),
 }
-HYGON_MODULES = ("hycu", "hydcu")
+HYGON_MODULES = ("hycu", "hydcu", "hyhcu")
+DTK_FILES = (".info/rocm_version", ".dtk_version", ".info/version")
 AMD_MODULES = ("amdgpu", *HYGON_MODULES)
 
 
@@ -87,16 +91,22 @@ def _rocm(root: Path, env: Mapping[str, str]) -> tuple[str | None, str | None]:
     named = [env["ROCM_PATH"]] if env.get("ROCM_PATH") else []
     newest = sorted((p.name for p in _children(root / "opt") if p.name.startswith("rocm-")), key=_order, reverse=True)
     for place in (*named, "/opt/rocm", *(f"/opt/{name}" for name in newest)):
-        version = read_line(root / place.lstrip("/") / ".info/version")
+        folder = root / place.lstrip("/")
+        version = None if _is_dtk(folder) else read_line(folder / ".info/version")
         if version:
             return place, version.split("-")[0]  # "6.3.4-76"
     return None, None
 
 
+def _is_dtk(folder: Path) -> bool:
+    return "dtk" in real(folder).name.lower() or any(there(folder / file) for file in DTK_FILES[:2])
+
+
 def _dtk(root: Path) -> str | None:
     link = root / "opt/dtk"
     named = re.search(r"dtk-(\d[\w.]*)", real(link).name) if there(link) else None
-    return named[1] if named else read_line(link / ".info/version")
+    told = (re.search(r"\d+\.\d[\w.]*", read_line(link / file) or "") for file in DTK_FILES)  # "DTK-26.04"
+    return named[1] if named else next((found[0] for found in told if found), None)
 
 
 def _nvidia(root: Path) -> str | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cards.amd import board_address, detect_amd, gpu_nodes
 from cards.amd_sysfs import AMD, HYGON, NODES, PCI, driver_of, fallen, pci_device
+from cards.hygon import divisions
 from cards.kernel_files import entries, read_line, real, there
 from contracts import Card
 
@@ -44,6 +45,7 @@ def card_problems(root: Path = HERE, dev_root: Path = HERE / "dev") -> tuple[tup
         *_not_answering(root, cards),
         *_no_permission(dev_root, cards),
         *_unlike(cards),
+        *_divided(root, cards),
     )
     return tuple(dict.fromkeys(found))
 
@@ -187,6 +189,20 @@ def _unlike(cards: tuple[Card, ...]) -> Found:
             "whichever card the engine is given",
             "switch the other off in the firmware's set-up, or see in the engine's log which arch it took",
         )
+
+
+def _divided(root: Path, cards: tuple[Card, ...]) -> Found:
+    """Hygon's virtual cards and MIG instances hold part of a card that no file of the kernel tells apart."""
+    for card in cards:
+        parts = divisions(card.pci_address or "", root)
+        if parts:
+            kinds = ", ".join(f"{kind} by {file}" for kind, file in parts[:4])
+            yield (
+                f"{card.place} ({card.name}) is divided ({kinds}): its counters are of the whole card, so what others "
+                "hold of it or do on it cannot be told from the night's own",
+                "give the night a whole card: remove its parts (`hy-smi` or `dcgmi` of Hygon's tools shows them), or "
+                "name another with engine.card",
+            )
 
 
 def _group(device: Path) -> str:

@@ -27,6 +27,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from cards.hygon import arch_of_name, facts
 from contracts import Card, Frozen, MeasuredSheet
 
 WORDS = frozenset(
@@ -128,6 +129,10 @@ def arch_of(name: str) -> str:
     if found:
         cards = ", ".join(f"{names[0]} ({one})" for one, names in found.items())
         raise SheetError(f"{name} may be {cards}: write more of its name, or the arch")
+    if hygon := arch_of_name(name):
+        cards = ", ".join(facts().archs[hygon])
+        what = f"there is no sheet for {hygon} (Hygon {cards}): nobody published bandwidth and peaks that we found"
+        raise SheetError(f"{what}; write configs/cards/{hygon}.yaml, each number with its source, or audit on the card")
     raise SheetError(f"there is no sheet for {name}; there are {_all_names()} (configs/cards/)")
 
 

@@ -29,6 +29,9 @@ VISIBLE: dict[Build, tuple[str, ...]] = {"rocm": (HIP, CUDA, ROCR), "cuda": (CUD
 # On CUDA, vLLM before this read each entry as a number and crashed on a uuid: 0.20.1 (vllm issue 41848) and 0.22.0 did,
 # 0.24.0 does not (club-3090 issue 750, whose owner tried the three).
 UUIDS_SINCE = (0, 24)
+# Two more that hide cards: Hygon's own tool takes them away before it sets HIP's (HYGON-AI/hcu-dcgm at b223b72,
+# 2026-08-21, pkg/dcgm/edpp.go). A shell's must not hide what the night has chosen.
+ALSO_HIDE = ("HSA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 MANY = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")  # flags of an engine on several cards
 
 

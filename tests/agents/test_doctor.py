@@ -57,7 +57,7 @@ def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
         "torch: 2.9.0",
         "triton: 3.5.0",
         "build: rocm, HIP 6.3.25211",
-        "driver: hydcu, 6.2.26-V1.9.0",
+        "driver: hydcu, 6.3.30-V1.9.0",
         "DTK: 26.04",
         "user: li (uid 1000), groups li (1000), docker (998)",
         "device files: /dev/kfd NO, /dev/mkfd NO, /dev/dri/renderD128 NO",
@@ -110,6 +110,38 @@ def test_before_the_driver(tmp_path: Path, ask: Ask) -> None:
     )
     assert "install a vLLM for your card (docs/cards.md)" in words(found)[1]
     assert found.found["driver"] == "none is loaded for AMD or Hygon cards"
+
+
+def test_a_driver_that_is_older_than_the_dtk(tmp_path: Path, ask: Ask) -> None:
+    root = z100(tmp_path / "root")
+    write(root / "sys/module/hydcu/version", "6.2.26-V1.9.0\n")
+    assert (
+        "warning: Hygon's list puts DTK 24.04 or 25.04 with driver 6.2.26-V1.9.0, and this is DTK 26.04: take a driver "
+        "that it puts with DTK 26.04 (from 6.3.30 on), or another DTK"
+    ) in words(ask(host(root), **TORCH_ONLY))
+
+
+def test_before_torch_a_dtk_is_not_taken_for_a_rocm(tmp_path: Path, ask: Ask) -> None:
+    """DTK's shell set-up names it in ROCM_PATH; "26.04" read as a ROCm was "6.4 or later, without kernels for it"."""
+    root = z100(tmp_path / "root")
+    found = ask(host(root, env={"ROCM_PATH": "/opt/dtk"}), python="3.10.12")
+    assert "ROCm" not in found.found and found.found["DTK"] == "26.04"
+    assert not [line for line in words(found) if "rocBLAS" in line]
+
+
+def test_hygon_s_own_vllm(tmp_path: Path, ask: Ask) -> None:
+    """Versions as its CI names them (vllm-plugin-das, hcu-runner-environment.json at 0e5f3e8)."""
+    answer = {
+        **TORCH_ONLY, "torch": "2.11.0+das.opt1.dtk2604.1", "triton": "3.6.0+das.opt1.dtk2604",
+        "vllm": "0.25.1+das.9ae3515", "vllm_distribution": "vllm",
+        "platforms": {"hcu": "vllm-hcu 0.25.1+das.9ae3515.dtk2604"},
+    }  # fmt: skip
+    member = LI.model_copy(update={"gids": (109,)})
+    found = ask(host(z100(tmp_path / "root"), member), **answer)
+    assert found.found["platform of vLLM"] == "a plugin's: hcu (vllm-hcu 0.25.1+das.9ae3515.dtk2604)"
+    (line,) = words(found)
+    assert line.startswith("warning: Hygon's plugin vllm_hcu 0.25.1+das.9ae3515.dtk2604: Hygon tests this plugin on")
+    assert "for no card of this arch [read in source]" in line
 
 
 def test_in_a_container_without_its_devices(tmp_path: Path, ask: Ask) -> None:

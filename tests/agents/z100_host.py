@@ -1,6 +1,7 @@
 """A host with one Hygon Z100, written down as a folder: nobody here has one. The kernel's formats are those of
 tests/cards/trees.py; vendor, module and device files are those that Hygon's public tools and container recipes name.
-The driver's version is made up."""
+The driver's version is one that Hygon's list puts with DTK 26.04 (configs/hygon.yaml); what follows its dash is made
+up."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def z100(root: Path, *, module: str | None = "hydcu", devices: bool = True) -> P
     write(root / "proc/sys/kernel/osrelease", "5.15.0-112-generic\n")
     write(root / "proc/1/comm", "systemd\n")
     if module is not None:
-        write(root / f"sys/module/{module}/version", "6.2.26-V1.9.0\n")
+        write(root / f"sys/module/{module}/version", "6.3.30-V1.9.0\n")
         driver = root / f"sys/bus/pci/drivers/{module}"
         driver.mkdir(parents=True)
         (pci / "driver").symlink_to(driver)
