@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from cards.visible import ALSO_HIDE
 from contracts import EngineSpec
 from engine.caches import cache_environment
 from engine.own_plugins import FOLDERS as OWN_PLUGINS
@@ -73,7 +74,7 @@ def environment(
     needs on its path (engine/interpreter.py). `placement` is what spec.overlay became. `card_env` makes it see its card
     alone (cards/visible.py), whatever the shell that started the night hides.
     """
-    gone = set(dropped(spec, inherited))
+    gone = {*dropped(spec, inherited), *(ALSO_HIDE if card_env else ())}
     env = {name: value for name, value in inherited.items() if name not in gone}
     loop_bin = os.path.join(inherited.get("VIRTUAL_ENV", "/nowhere"), "bin")
     path = [part for part in inherited.get("PATH", os.defpath).split(":") if part and part != loop_bin]

@@ -5,6 +5,11 @@ that may be used, and the groups that own them. Groups go by the host's numbers:
 images. Hygon (its developer community's page on Docker, same day): /dev/mkfd beside /dev/kfd, the card's own node
 beside its render node, and the driver's libraries of the host from /opt/hyhal. NVIDIA: the toolkit's --gpus (Docker)
 or CDI device (Podman), by UUID. Checked against trees of files; never run beside a real card.
+
+Hygon's own toolkit makes itself Docker's default runtime when it is installed, and gives an image that sets
+ROCM_VERSION all cards unless HCU_VISIBLE_DEVICES says otherwise; "void" adds none (HYGON-AI/hcu-container-toolkit at
+9b3eed0, 2026-08-21, README.md and internal/config/image/dtk_image.go). /opt/hyhal may be a link to /usr/local/hyhal,
+and Hygon's driver for Kubernetes mounts both (HYGON-AI/k8s-hcu-dra-driver at cbc4e9d, internal/driver/cdi_spec.go).
 """
 
 from __future__ import annotations
@@ -14,11 +19,13 @@ import os
 import stat
 from pathlib import Path
 
+from cards.driver import HYGON_MODULES
 from cards.kernel_files import entries, real, there
 from contracts import Card, Container
 from engine.container import Access, Mount
 
-HYHAL = "/opt/hyhal"
+HYHAL = ("/opt/hyhal", "/usr/local/hyhal")
+NO_MORE_CARDS = "--env=HCU_VISIBLE_DEVICES=void"
 
 
 def access(
@@ -55,14 +62,16 @@ def owning_groups(devices: tuple[str, ...], root: Path) -> tuple[str, ...]:
 
 
 def _amd(card: Card | None, root: Path) -> Access:
-    hygon = there(root / "dev/mkfd")
-    devices = ["/dev/kfd", *(["/dev/mkfd"] if hygon else [])]
+    own = there(root / "dev/mkfd")
+    hygon = own or any(there(root / "sys/module" / module) for module in HYGON_MODULES)
+    devices = ["/dev/kfd", *(["/dev/mkfd"] if own else [])]
     nodes = _nodes(card, root, hygon) if card is not None else []
-    hyhal = hygon and there(root / HYHAL.lstrip("/"))
+    libraries = [folder for folder in HYHAL if hygon and there(root / folder.lstrip("/"))]
     return Access(
         devices=(*devices, *(nodes or ["/dev/dri"])),
-        mounts=(Mount(source=HYHAL),) if hyhal else (),
-        options=("--security-opt=seccomp=unconfined",),  # ROCm binds memory to nodes, which Docker's filter forbids
+        mounts=tuple(Mount(source=folder) for folder in libraries),
+        # ROCm binds memory to nodes, which Docker's filter forbids
+        options=("--security-opt=seccomp=unconfined", *([NO_MORE_CARDS] if hygon else [])),
     )
 
 

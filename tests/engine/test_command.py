@@ -84,7 +84,10 @@ def test_the_environment_is_the_specs_and_the_machines_not_the_loops() -> None:
 
 def test_the_card_is_the_night_s_whatever_the_shell_hides_and_the_spec_wins() -> None:
     card = {"ROCR_VISIBLE_DEVICES": "GPU-21501edcba987654", "HIP_VISIBLE_DEVICES": "0", "VLLM_CPU_KVCACHE_SPACE": "9"}
-    env = environment(SPEC, Path("/night/cache/abc"), INHERITED, card_env=card)
+    hidden = {**INHERITED, "HSA_VISIBLE_DEVICES": "1", "GPU_DEVICE_ORDINAL": "1"}
+    assert environment(SPEC, Path("/c"), hidden)["HSA_VISIBLE_DEVICES"] == "1"  # nobody chose a card: the shell's count
+    env = environment(SPEC, Path("/night/cache/abc"), hidden, card_env=card)
+    assert not {"HSA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"} & set(env)
     assert (env["ROCR_VISIBLE_DEVICES"], env["HIP_VISIBLE_DEVICES"]) == ("GPU-21501edcba987654", "0")
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"
 

@@ -163,12 +163,28 @@ def test_a_hygon_card_takes_its_drivers_device_and_libraries_along(tmp_path: Pat
     gpu_node(tmp_path, 3, gfx=90006, simd_count=256, bank_bytes=1, location=0x7500, vendor=0x1D94, minor=130,
              vram_bytes=1)  # fmt: skip
     host(tmp_path, "/dev/kfd", "/dev/mkfd", "/dev/dri/renderD130", "/dev/dri/card3", gid=39)
-    (tmp_path / "opt/hyhal").mkdir(parents=True)
+    (tmp_path / "usr/local/hyhal").mkdir(parents=True)
+    (tmp_path / "opt").mkdir()
+    (tmp_path / "opt/hyhal").symlink_to(tmp_path / "usr/local/hyhal")
     found = container_card.access(
         GFX950, CARD.model_copy(update={"arch": "gfx906", "render_minor": 130}), root=tmp_path, uid=1000
     )
     assert found.devices == ("/dev/kfd", "/dev/mkfd", "/dev/dri/renderD130", "/dev/dri/card3")
-    assert found.mounts == (Mount(source="/opt/hyhal"),) and found.groups == ("39",)
+    assert found.mounts == (Mount(source="/opt/hyhal"), Mount(source="/usr/local/hyhal")) and found.groups == ("39",)
+    assert "--env=HCU_VISIBLE_DEVICES=void" in found.options  # or Hygon's runtime adds every other card
+    line = run_command(GFX950, INNER, {"HCU_VISIBLE_DEVICES": "1"}, [], IDENTITY, found)
+    assert line.index("HCU_VISIBLE_DEVICES") > line.index("--env=HCU_VISIBLE_DEVICES=void")  # the night file's wins
+
+
+@can_chown
+def test_a_hygon_host_without_mkfd_is_known_by_its_module(tmp_path: Path) -> None:
+    """The scripts of Hygon's CI pass /dev/kfd and /dev/dri alone."""
+    host(tmp_path, "/dev/kfd", "/dev/dri/renderD130", gid=39)
+    (tmp_path / "sys/module/hycu").mkdir(parents=True)
+    (tmp_path / "opt/hyhal").mkdir(parents=True)
+    found = container_card.access(GFX950, CARD.model_copy(update={"render_minor": 130}), root=tmp_path, uid=1000)
+    assert found.devices == ("/dev/kfd", "/dev/dri/renderD130") and found.mounts == (Mount(source="/opt/hyhal"),)
+    assert "--env=HCU_VISIBLE_DEVICES=void" in found.options
 
 
 def test_a_partition_is_told_by_its_own_node_and_never_guessed(tmp_path: Path) -> None:

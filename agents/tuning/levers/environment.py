@@ -7,6 +7,7 @@ import re
 from pydantic import JsonValue
 
 from agents.research.knobs import Knobs, near
+from cards.visible import ALSO_HIDE
 from contracts import EngineSpec
 from engine.caches import OF_BUILD, OF_PATCHED, OF_SPEC
 from engine.own_plugins import CODE, FILES, SWITCH, VARIABLES
@@ -28,8 +29,8 @@ NOT_OURS = {
     **dict.fromkeys(("VLLM_PORT", "VLLM_HOST_IP", "VLLM_RPC_BASE_PATH", "VLLM_DP_MASTER_PORT", "MASTER_PORT",
                      "MASTER_ADDR", "HOME", "TMPDIR", "VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK",
                      "VLLM_SERVER_DEV_MODE"), _PLACE),
-    **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
-                    _CARD),
+    **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", *ALSO_HIDE,
+                     "HCU_VISIBLE_DEVICES", "VHCU_VISIBLE_DEVICES", "MIG_VISIBLE_DEVICES"), _CARD),
     **dict.fromkeys(("VLLM_CONFIGURE_LOGGING", "VLLM_LOGGING_LEVEL", "VLLM_LOGGING_CONFIG_PATH",
                      "VLLM_LOGGING_STREAM"), _LOG),
     **dict.fromkeys(("HF_TOKEN", "VLLM_API_KEY", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"), _SECRET),
