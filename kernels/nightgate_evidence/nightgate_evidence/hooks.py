@@ -2,12 +2,16 @@
 
 A finder at the head of sys.meta_path lets the other finders find the module, and puts its callback behind the one
 exec_module that follows; the loader itself stays what it was. on_code hears the code before it runs, alike.
+
+Others have such finders too: Hygon's vllm_hcu asks all finders but itself, as this one does, and the two would ask each
+other for ever. So one that is asked again for a name, in the thread that is finding it, knows nothing of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
@@ -23,18 +27,24 @@ class _Finder:
         self.wanted: dict[str, list[Callback]] = {}
         self.below: dict[str, list[Callback]] = {}  # by the beginning of the name
         self.code: dict[str, list[Callable[[CodeType], None]]] = {}
+        self.finding = threading.local()  # .names: what this thread is asking the others for
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not self.callbacks(name):
+        names: set[str] = self.finding.__dict__.setdefault("names", set())
+        if name in names or not self.callbacks(name):
             return None
-        for finder in sys.meta_path:
-            if finder is not self and hasattr(finder, "find_spec"):
-                spec = finder.find_spec(name, path, target)
-                if spec is not None:
-                    self._behind(name, spec)
-                    return spec
+        names.add(name)
+        try:
+            for finder in list(sys.meta_path):
+                if finder is not self and hasattr(finder, "find_spec"):
+                    spec = finder.find_spec(name, path, target)
+                    if spec is not None:
+                        self._behind(name, spec)
+                        return spec
+        finally:
+            names.discard(name)
         return None
 
     def callbacks(self, name: str) -> list[Callback]:
