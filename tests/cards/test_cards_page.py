@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from agents.config import load_night
+from cards.hygon import facts
 from cards.sheet import known_sheets
 from cards.versions import read_versions
 
@@ -51,6 +52,13 @@ def test_it_says_first_that_nobody_had_such_a_card() -> None:
 def test_every_sheet_is_in_its_table() -> None:
     for arch in known_sheets():
         assert f"| {arch} |" in PAGE
+
+
+def test_every_arch_of_hygon_s_is_told_and_only_the_z100_s_has_a_sheet() -> None:
+    for arch in facts().archs:
+        assert f"| {arch} |" in PAGE
+    assert set(facts().archs) & set(known_sheets()) == {"gfx906"}
+    assert "none of it names a Z100 among the cards that it serves models on" in PAGE
 
 
 def test_container_commands_pass_the_devices() -> None:
