@@ -9,12 +9,15 @@ throttles. Checked against fixture trees only; not yet run on a machine with suc
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from cards import gpu_metrics
 from cards.amd import used_vram
 from cards.amd_sysfs import pci_device
 from cards.card_state import CardState
+from cards.driver import HYGON_MODULES
+from cards.hygon import THROTTLE_BITS
 from cards.kernel_files import entries, read_int, read_line
 from contracts import Card
 
@@ -28,7 +31,7 @@ def read_amd(card: Card, root: Path) -> CardState:
     if device is None:
         return CardState()
     sensors = _hwmon(device)
-    metrics = _metrics(device)
+    metrics = _metrics(device, THROTTLE_BITS if (card.driver or "") in HYGON_MODULES else {})
     power = _scaled(sensors, "power1_average", 1e-6) or _scaled(sensors, "power1_input", 1e-6)
     return CardState(
         sclk_mhz=_clock(device, sensors, "freq1_input", "pp_dpm_sclk", metrics.gfxclk_mhz if metrics else None),
@@ -48,9 +51,9 @@ def _hwmon(device: Path) -> Path | None:
     return next(iter(entries(device, "hwmon/hwmon*")), None)  # the driver registers one
 
 
-def _metrics(device: Path) -> gpu_metrics.GpuMetrics | None:
+def _metrics(device: Path, own_bits: Mapping[int, str]) -> gpu_metrics.GpuMetrics | None:
     try:
-        return gpu_metrics.parse((device / "gpu_metrics").read_bytes())
+        return gpu_metrics.parse((device / "gpu_metrics").read_bytes(), own_bits)
     except OSError:
         return None
 

@@ -9,6 +9,7 @@ later. v1.9 (a list of attributes) and the APUs' v2 and v3 are not read. No such
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
 from contracts import Frozen
 
@@ -80,8 +81,9 @@ class GpuMetrics(Frozen):
     counters: dict[str, int] = {}  # v1.6 and later: how long each limiter held the clocks down, in firmware's steps
 
 
-def parse(data: bytes) -> GpuMetrics | None:
-    """None for what is no such snapshot, is cut short, or has a layout that is not known here."""
+def parse(data: bytes, own_bits: Mapping[int, str] = {}) -> GpuMetrics | None:
+    """None for what is no such snapshot, is cut short, or has a layout that is not known here. `own_bits` names the
+    bits of throttle_status where the card's maker does; AMD's differ from card to card."""
     if len(data) < 4:
         return None
     size, version = struct.unpack_from("=H", data)[0], (data[2], data[3])
@@ -98,7 +100,7 @@ def parse(data: bytes) -> GpuMetrics | None:
         present = [value for value in taken if value != absent]
         if present and not name.startswith("_"):
             said[name] = present[0]
-    throttled, reasons = _throttling(said.get("throttle_status"), said.get("indep_throttle_status"))
+    throttled, reasons = _throttling(said.get("throttle_status"), said.get("indep_throttle_status"), own_bits)
     return GpuMetrics(
         version=version,
         gfxclk_mhz=said.get("gfxclk"),
@@ -109,12 +111,16 @@ def parse(data: bytes) -> GpuMetrics | None:
     )
 
 
-def _throttling(own: int | None, common: int | None) -> tuple[bool | None, tuple[str, ...]]:
-    """From the bits whose meaning is the same on every card where there are any, else from the card's own bits, which
-    have no names here."""
+def _throttling(
+    own: int | None, common: int | None, own_bits: Mapping[int, str]
+) -> tuple[bool | None, tuple[str, ...]]:
+    """From the bits whose meaning is the same on every card where there are any, else from the card's own bits, most of
+    which have no names here."""
     if common:
         names = (THROTTLERS.get(bit, f"other: bit {bit}") for bit in range(64) if common >> bit & 1)
         return True, tuple(names)
     if own:
-        return True, (f"unnamed: throttle_status {own:#010x}",)
+        named = [name for bit, name in own_bits.items() if own >> bit & 1]
+        rest = own & ~sum(1 << bit for bit in own_bits)
+        return True, (*named, *([f"unnamed: throttle_status {own:#010x}"] if rest else ()))
     return (None, ()) if own is None and common is None else (False, ())

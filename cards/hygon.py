@@ -34,6 +34,12 @@ DIVIDED = (
 )
 
 
+# Of gpu_metrics' throttle_status, as Hygon's own tool splits it "by the convention of its driver" (hcu-dcgm at b223b72,
+# pkg/dcgm/structs.go, ThrottleFlags). A limit of power is a card's normal life; heat and a forced slowdown void a run.
+# That every card of Hygon's fills it so is their tool's word.
+THROTTLE_BITS = {0: "heat: THERMAL", 1: "power: POWER", 2: "other: SLOWDOWN", 3: "power: BOARD_LIMIT"}
+
+
 class Tier(Frozen):
     driver: str  # from this version on
     dtk: tuple[str, ...]

@@ -4,10 +4,15 @@ ways to the same layout. No snapshot of a real card was at hand."""
 from __future__ import annotations
 
 import ctypes as c
+from pathlib import Path
 
 import pytest
 
+from cards.amd import detect_amd
 from cards.gpu_metrics import LAYOUTS, parse
+from cards.hygon import THROTTLE_BITS
+from cards.state import read_state
+from tests.cards import hosts
 
 U8, U16, U32, U64 = c.c_uint8, c.c_uint16, c.c_uint32, c.c_uint64
 Field = tuple[str, type]
@@ -89,6 +94,20 @@ def test_a_quiet_card_is_not_throttled_and_a_busy_one_is(version: tuple[int, int
     quiet, held = (parse(snapshot(version, throttle_status=value)) for value in (0, 0x8001))
     assert quiet is not None and quiet.throttled is False
     assert held is not None and held.throttled is True and held.reasons == ("unnamed: throttle_status 0x00008001",)
+
+
+def test_hygon_names_the_bits_of_its_own(tmp_path: Path) -> None:
+    said = {bits: parse(snapshot((1, 1), throttle_status=bits), THROTTLE_BITS) for bits in (0, 0b1, 0b1010, 0b10001)}
+    assert {bits: read.reasons for bits, read in said.items() if read is not None} == {
+        0: (),
+        0b1: ("heat: THERMAL",),
+        0b1010: ("power: POWER", "power: BOARD_LIMIT"),
+        0b10001: ("heat: THERMAL", "unnamed: throttle_status 0x00000011"),
+    }
+    device = hosts.z100(tmp_path).parent / "sys/bus/pci/devices/0000:04:00.0"
+    (device / "gpu_metrics").write_bytes(snapshot((1, 1), throttle_status=0b1))
+    first, second = (read_state(card, tmp_path) for card in detect_amd(tmp_path))
+    assert (first.throttled, first.reasons, second.throttled) == (True, ("heat: THERMAL",), None)
 
 
 def test_the_bits_that_mean_the_same_on_every_card_have_names() -> None:
