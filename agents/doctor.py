@@ -14,6 +14,7 @@ from agents import host_fit, preflight
 from agents.config import engine_python
 from agents.host_fit import Host
 from agents.preflight import GIB, LOGS, UNITS, Problem
+from agents.tuning.levers.environment import NOT_OURS
 from cards.choose import MAKER, choose_card, pick_card
 from cards.copy_test import CopyTestError, copy_test
 from cards.detect import HERE, detect
@@ -99,6 +100,7 @@ def doctor(config: NightConfig | None, host: Host | None = None, measure: bool =
     problems += not_said_yet(card_problems(host.root, host.root / "dev"), [*problems, *later], fatal=lacks)
     problems += later
     problems += _of_versions(subject, answer, software, host)
+    problems += _of_the_shell(config, host)
     problems += _of_ports()
     measured = None
     if measure and python:
@@ -160,6 +162,16 @@ def _of_versions(card: Card, answer: Installed, software: Software, host: Host) 
             f"there is no sheet of {card.arch} in configs/cards/, so no roofline is drawn and no gain is bounded by one"
         )
         yield Problem(what=what, fix=f"write configs/cards/{card.arch}.yaml, each number with its source", fatal=False)
+
+
+def _of_the_shell(config: NightConfig | None, host: Host) -> Iterator[Problem]:
+    """Recipes say `export VLLM_...`; a night gives its engines what its file says, and no such variable of the shell."""
+    names = [n for n in sorted(host.env) if n.startswith(("VLLM_", "AITER_")) and n not in NOT_OURS]
+    left = [n for n in names if config is not None and n not in config.engine.env]
+    if left:
+        more = f" and {len(left) - 4} more" if len(left) > 4 else ""
+        what = f"this shell sets {', '.join(left[:4])}{more}, and engines get them from the night file alone"
+        yield Problem(what=what, fix="write what you serve with into engine.env, or unset them", fatal=False)
 
 
 def _of_ports() -> Iterator[Problem]:

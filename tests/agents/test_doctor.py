@@ -144,6 +144,22 @@ def test_hygon_s_own_vllm(tmp_path: Path, ask: Ask) -> None:
     assert "for no card of this arch [read in source]" in line
 
 
+def test_what_a_recipe_exports_and_no_engine_of_a_night_gets(tmp_path: Path) -> None:
+    """As Hygon's recipes for K100_AI begin (inference-cookbook-das at ad2a8ff)."""
+    shell = {
+        "VLLM_HCU_USE_CUSTOM_OPS": "0", "VLLM_ROCM_USE_AITER": "0", "VLLM_CACHE_ROOT": "/x", "HIP_VISIBLE_DEVICES": "0",
+    }  # fmt: skip
+    engine = EngineSettings(python=sys.executable, model="/m", env={"VLLM_ROCM_USE_AITER": "0"})
+    work = Workload(name="w", concurrency=1, requests=8, warmup_requests=0, input_tokens=(8, 8), output_tokens=(8, 8))
+    config = NightConfig(name="n", minutes=60, engine=engine, workload=work)
+    found = words(doctor(config, host(z100(tmp_path / "root"), env=shell)))
+    assert (
+        "warning: this shell sets VLLM_HCU_USE_CUSTOM_OPS, and engines get them from the night file alone: write what "
+        "you serve with into engine.env, or unset them"
+    ) in found
+    assert "this shell sets" not in str(words(doctor(None, host(tmp_path / "root", env=shell))))  # no file to hold them
+
+
 def test_in_a_container_without_its_devices(tmp_path: Path, ask: Ask) -> None:
     root = z100(tmp_path / "root", devices=False)
     (root / ".dockerenv").touch()

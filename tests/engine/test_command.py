@@ -1,6 +1,8 @@
 """From a spec to what is run."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from engine.command import command_line, dropped, environment, own_environment
 from engine.own_plugins import FOLDERS, PRIORITY, plugin_names
 from engine.placement import Placement
 from engine.running import EngineFailure
+from tests.real import engine_python
 
 OWN = ":".join(map(str, FOLDERS))
 ENTRY = (
@@ -123,6 +126,19 @@ def test_what_our_plugins_read_comes_from_the_spec_alone() -> None:
 def test_a_list_of_plugins_does_not_switch_ours_off(listed: str, then: str) -> None:
     env = environment(changed(env={"VLLM_PLUGINS": listed}), Path("/c"), INHERITED)
     assert env["VLLM_PLUGINS"] == then
+
+
+def test_the_installed_vllm_finds_ours_beside_what_the_list_holds(tmp_path: Path) -> None:
+    """Its own loader in a real process; `hcu` is not installed here. Without the names that are added it finds none."""
+    spec = EngineSpec(python=engine_python(), model="m", env={"VLLM_PLUGINS": "hcu"})
+    code = "from vllm.plugins import load_plugins_by_group as load; print(sorted(load('vllm.general_plugins')))"
+    found = []
+    for env in (environment(spec, tmp_path, os.environ), environment(spec, tmp_path, os.environ) | spec.env):
+        done = subprocess.run(
+            [spec.python, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        found.append(done.stdout.splitlines()[-1])
+    assert found == ["['nightgate_attention', 'nightgate_evidence']", "[]"]
 
 
 def test_without_a_list_vllm_loads_all_and_none_is_made(tmp_path: Path) -> None:
