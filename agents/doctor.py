@@ -165,7 +165,7 @@ def _of_versions(card: Card, answer: Installed, software: Software, host: Host) 
 
 
 def _of_the_shell(config: NightConfig | None, host: Host) -> Iterator[Problem]:
-    """Recipes say `export VLLM_...`; a night gives its engines what its file says, and no such variable of the shell."""
+    """Recipes say `export VLLM_...`; a night gives its engines what its file says, and nothing such of the shell's."""
     names = [n for n in sorted(host.env) if n.startswith(("VLLM_", "AITER_")) and n not in NOT_OURS]
     left = [n for n in names if config is not None and n not in config.engine.env]
     if left:

@@ -3,6 +3,7 @@ setup.py and platforms/envs.py, HYGON-AI/vllm-plugin-das, 2026); vLLM's own tree
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from agents.research.refused import refused
 from agents.research.vllm_source import knobs_from_source
 from agents.settings_fit import unknown_settings
 from agents.tuning.levers.attention_backend import problem
+from cards.ask import MARK, RUN
+from cards.installed import QUESTION, Installed
 from contracts import Change, EngineSpec, Lever
 from tests.agents import fake_vllm, installed
 from tests.cards.trees import write
@@ -113,6 +116,15 @@ def test_nothing_is_said_of_an_order_that_the_plugin_makes(site: Path) -> None:
     change = Change(lever=Lever.ENGINE_FLAG, key="attention-backend", before=None, after="FLASH_ATTN_CUSTOM")
     assert problem(change, own.spec, own) is None  # a name of the plugin's: path evidence decides
     assert "no attention back end FLASH_ATTN_CUSTOM" in str(problem(change, stock.spec, stock))
+
+
+def test_an_interpreter_that_has_it_says_so(site: Path) -> None:
+    """The question that doctor asks, with a list of plugins as an image may set one."""
+    write(site / "vllm_hcu-0.25.1+das.dtk2604.dist-info/METADATA", "Name: vllm-hcu\nVersion: 0.25.1+das.dtk2604\n")
+    env = {"PYTHONPATH": str(site), "VLLM_PLUGINS": "hcu"}
+    done = subprocess.run([sys.executable, "-c", RUN, QUESTION], check=True, env=env, capture_output=True, text=True)
+    answer = Installed.model_validate(json.loads(done.stdout.partition(MARK)[2]))
+    assert answer.platforms == {"hcu": "vllm-hcu 0.25.1+das.dtk2604"} and answer.vllm_plugins == "hcu"
 
 
 def test_it_is_copied_out_of_an_image_with_vllm(site: Path, tmp_path: Path) -> None:
