@@ -128,6 +128,7 @@ def test_a_list_of_plugins_does_not_switch_ours_off(listed: str, then: str) -> N
     assert env["VLLM_PLUGINS"] == then
 
 
+@pytest.mark.engine_python
 def test_the_installed_vllm_finds_ours_beside_what_the_list_holds(tmp_path: Path) -> None:
     """Its own loader in a real process; `hcu` is not installed here. Without the names that are added it finds none."""
     spec = EngineSpec(python=engine_python(), model="m", env={"VLLM_PLUGINS": "hcu"})
