@@ -1,6 +1,6 @@
 """The Python sources inside an engine's image, copied out once: readers look at them as at an installed tree.
 
-Kept in the user's cache folder by the image's id: another image under the same tag is another folder.
+Kept in the user's cache folder by the image's id and interpreter: another image under the same tag is another folder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from agents.research.knobs import KnobsError
 from agents.research.remembered import default_cache
 from cards.ask_container import bind, question
-from contracts import Container
+from contracts import Container, content_hash
 
 COPY_S = 300.0  # vLLM 0.33.0 has some 3000 such files, 50 MB
 # Runs in the image's interpreter; argv[1] is the folder for this image. It gets its name when it is whole.
@@ -53,7 +53,8 @@ def vllm_of(container: Container, cache: Path | None = None) -> Path:
     if code != 0 or not said:
         fix = f"fetch it with {container.runtime} pull, or start {container.runtime} where that does not answer"
         raise KnobsError(f"the image {container.image} cannot be looked at ({said}): {fix}")
-    out = (cache or default_cache("images")) / said.rpartition(":")[2][:24]
+    copied = content_hash([container.python, SCRIPT], 8)  # another interpreter, or a version of ours that copies more
+    out = (cache or default_cache("images")) / f"{said.rpartition(':')[2][:24]}-{copied}"
     tree = out / "tree"
     if not tree.is_dir():
         try:

@@ -3,6 +3,7 @@ stand-in is in docker's place."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from agents import container_fit
 from agents.preflight import engine_versions
-from agents.research.image_tree import vllm_of
+from agents.research.image_tree import SCRIPT, vllm_of
 from agents.research.installed_vllm import read_knobs
 from agents.research.knobs import KnobsError
 from cards.installed import installed
@@ -74,9 +75,20 @@ def test_the_readers_see_the_images_sources_which_are_copied_once(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     knobs = read_knobs("python3", CONTAINER)
     assert knobs.version == "0.0.0+standin" and "max-num-seqs" in knobs.flags
-    assert Path(knobs.path) == tmp_path / "cache/nightgate/images" / IMAGE_ID.removeprefix("sha256:")[:24] / "tree/vllm"
+    kept = Path(knobs.path).relative_to(tmp_path / "cache/nightgate/images")
+    assert kept.parts[0].startswith(IMAGE_ID.removeprefix("sha256:")[:24] + "-") and kept.parts[1:] == ("tree", "vllm")
     asked = len(runtime.calls("run"))
     assert read_knobs("python3", CONTAINER) == knobs and len(runtime.calls("run")) == asked
+
+
+def test_sources_are_copied_anew_for_another_interpreter_and_when_more_is_copied(
+    runtime: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, name = os.path.split(CONTAINER.python)
+    other = CONTAINER.model_copy(update={"python": os.path.join(folder, ".", name)})
+    found = [vllm_of(CONTAINER, tmp_path), vllm_of(other, tmp_path)]
+    monkeypatch.setattr("agents.research.image_tree.SCRIPT", SCRIPT + "# and more\n")
+    assert len({*found, vllm_of(CONTAINER, tmp_path)}) == 3
 
 
 def test_an_image_without_vllm_is_told(runtime: Docker, tmp_path: Path) -> None:
