@@ -128,15 +128,28 @@ def time_problems(host: Host, config: NightConfig | None) -> Found:
 
 def versions_told(arch: str, answer: Installed, software: Software) -> tuple[Told, ...]:
     """What is known of the versions here on this arch; () where the file of versions says nothing of the arch or cannot
-    be used (a test keeps it usable)."""
+    be used (a test keeps it usable). What refuses upstream's vLLM is not said of one that was made for the card."""
     installed = {
         "rocm": answer.hip or software.rocm, "torch": answer.torch, "triton": answer.triton, "vllm": answer.vllm,
         "aiter": answer.aiter, "vllm_hcu": _hcu(answer),
     }  # fmt: skip
     try:
-        return told(arch, installed, read_versions())
+        found = told(arch, installed, read_versions())
     except VersionsError:
         return ()
+    refused = any(t.part == "vllm" and t.verdict == "refuses" for t in found)
+    if not (refused and made_for(arch, answer)):
+        return found
+    return tuple(_unsaid(t) if t.part == "vllm" else t for t in found)
+
+
+def made_for(arch: str, answer: Installed) -> bool:
+    """Whether this vLLM was made for the card, by its own files: its code names the arch, or its libraries hold it."""
+    return arch in answer.named_archs or arch in (kernels_of(answer) or ())
+
+
+def _unsaid(said: Told) -> Told:
+    return Told(part=said.part, version=said.version, verdict="nobody has said so")
 
 
 def _hcu(answer: Installed) -> str | None:
@@ -155,8 +168,6 @@ def version_problems(card: Card, answer: Installed, software: Software, root: Pa
     for said in versions_told(card.arch, answer, software):
         if said.verdict != "refuses" or said.statement is None:
             continue
-        if said.part == "vllm" and ours is not None and card.arch in ours:
-            continue  # somebody built this one for the card
         yield str(said), said.statement.fix or "", False
     if answer.build == "rocm" and ours is not None and card.arch not in ours:
         what = f"this vLLM's kernels were compiled for {', '.join(sorted(ours))}, not for {card.arch}"

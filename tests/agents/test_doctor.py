@@ -16,6 +16,7 @@ from agents.doctor import Diagnosis, doctor, not_said_yet
 from agents.host_fit import Host, limit_problems
 from agents.preflight import Problem
 from cards.detect import detect
+from cards.installed import installed
 from contracts import Card, EngineSettings, NightConfig, Workload
 from tests.agents.z100_host import LI, LIMITS, host, interpreter, z100
 from tests.cards.tenants import FIRST, GPU_ID, kfd, link, opened, process
@@ -71,8 +72,8 @@ def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
         "known of these versions on this card (sources: configs/versions.yaml):",
         "  ROCm 6.3.25211: ROCm 6.3 is what the two forks of vLLM for this arch install, and HIP 6.3 what the Z100 "
         "report ran [published]",
-        "  torch 2.9.0: 2.9 is what nlzy's fork and the Z100 report used, 2.10.0 (built with PYTORCH_ROCM_ARCH=gfx906) "
-        "what mobydick's does [published]",
+        "  torch 2.9.0: 2.9 is what nlzy's fork and the Z100 report used, 2.11.0 (until 2026-04 2.10.0) what "
+        "mobydick's does, built with PYTORCH_ROCM_ARCH=gfx906 [published]",
         "  Triton 3.5.0: upstream Triton 3.5 to 3.7.1 refuses this arch (unsupported target: 'gfx906') [measured here]",
         "PROBLEM: li may not use /dev/kfd, /dev/mkfd, /dev/dri/renderD128",
         "  fix: sudo usermod -aG render li, then log in again (a running tmux keeps the old groups)",
@@ -81,8 +82,8 @@ def test_the_whole_of_it_for_a_fresh_z100(tmp_path: Path, ask: Ask) -> None:
         "`make setup` brings one for the CPU only",
         "warning: Triton 3.5.0: upstream Triton 3.5 to 3.7.1 refuses this arch (unsupported target: 'gfx906') "
         "[measured here]",
-        "  fix: take Triton 3.8 or 3.9, or a fork's build (triton-gfx906 3.5.1+gfx906 or 3.6.0+gfx906), on a Hygon "
-        "card DTK's own",
+        "  fix: take Triton 3.8 or 3.9, or a fork's build (mobydick's is triton-gfx906 3.6.0+gfx906), on a Hygon card "
+        "DTK's own",
         "not fit for a night: mend the 2 marked PROBLEM (docs/cards.md says what to install for it)",
     ]
 
@@ -186,6 +187,26 @@ def test_vllm_s_own_build_holds_nothing_for_this_card(tmp_path: Path, ask: Ask) 
     ]  # fmt: skip
     write(package / "_rocm_C.abi3.so", "hipv4-amdgcn-amd-amdhsa--gfx906:sramecc+:xnack- ")  # somebody's own build
     assert words(ask(host(tmp_path / "root", member), **answer, vllm_folder=str(package))) == []
+
+
+def test_a_fork_for_the_card_is_not_told_what_upstream_s_builds_lack(tmp_path: Path, ask: Ask) -> None:
+    """A version as mobydick's setup.py (ff063e44e) puts it together: no "gfx906" is in it, in its code there is."""
+    answer = {**TORCH_ONLY, "torch": "2.11.0", "triton": "3.6.0+gfx906", "vllm_distribution": "vllm"}
+    answer |= {"vllm": "0.23.1rc1.dev9+gff063e44e.rocm633"}
+    member = LI.model_copy(update={"gids": (109,)})
+    upstream = ask(host(z100(tmp_path / "root"), member), **answer, named_archs=["gfx90a", "gfx950"])
+    assert any("vLLM's own ROCm builds are compiled for" in line for line in words(upstream))
+    installed.cache_clear()  # the same script answers otherwise now
+    fork = ask(host(tmp_path / "root", member), **answer, named_archs=["gfx906", "gfx90a"])
+    assert words(fork) == [] and "  vLLM 0.23.1rc1.dev9+gff063e44e.rocm633: nobody has said so" in fork.lines()
+
+
+def test_which_archs_an_installed_vllm_names(tmp_path: Path) -> None:
+    write(tmp_path / "vllm/__init__.py", "")
+    write(tmp_path / "vllm/platforms/rocm.py", "def on_gfx906() -> bool: ...\ndef on_gfx1x() -> bool: ...\n")
+    write(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    assert installed(str(tmp_path / "python")).named_archs == ("gfx906",)
 
 
 def test_an_mi355x_on_an_old_rocm(tmp_path: Path, ask: Ask) -> None:

@@ -33,6 +33,7 @@ def test_every_statement_has_a_source_and_a_card_that_we_know() -> None:
         ("gfx906", "rocm", "6.3.42131", "works"),
         ("gfx906", "rocm", "6.4.1", "refuses"),
         ("gfx906", "torch", "2.10.0a0+git449b176", "works"),
+        ("gfx906", "torch", "2.11.0a0+gitd4e5f6a", "works"),  # a made-up hash; mobydick builds 2.11.0
         ("gfx906", "vllm", "0.30.0+rocm700", "refuses"),
         ("gfx906", "aiter", "0.1.7", "refuses"),
         ("gfx950", "rocm", "6.4.3", "refuses"),
