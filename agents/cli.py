@@ -80,7 +80,8 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
     except (OSError, ValueError, Problem) as error:  # no model, no vLLM, no image: preflight has said so, with the fix
         if not any(problem.fatal for problem in problems):
             raise
-        found, also = None, "" if isinstance(error, OSError) else f" ({' '.join(str(error).split())})"
+        said = isinstance(error, OSError) or any(p.what.startswith("engine.container") for p in problems)
+        found, also = None, "" if said else f" ({' '.join(str(error).split())})"
     if as_json:
         print_json(
             {
@@ -102,7 +103,8 @@ def dry(config: NightConfig, logs: Path, as_json: bool) -> int:
                 markup=False,
             )
             return PROBLEM
-        console.print(hypotheses_table(found.hypotheses))
+        if found.hypotheses:
+            console.print(hypotheses_table(found.hypotheses))
         for line in folded(found.dropped):
             console.print(f"note: {line}", markup=False)
         console.print(spent_words(found.hypotheses, config.judge.smallest_gain))

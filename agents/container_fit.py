@@ -11,13 +11,14 @@ from contracts import Container
 ASK_S = 20.0  # milliseconds on an idle machine
 
 
-def problem(container: Container) -> tuple[str, str] | None:
-    """(what is wrong, what to do), or None. Nothing is pulled and no container is made."""
+def problem(container: Container, inside: str | None = None) -> tuple[str, str] | None:
+    """(what is wrong, what to do), or None. `inside`: the kind of container that nightgate itself is in. Nothing is
+    pulled and no container is made."""
     runtime, image = container.runtime, container.image
     other = "podman" if runtime == "docker" else "docker"
     if shutil.which(runtime) is None:
         instead = f", or set engine.container.runtime to {other}" if shutil.which(other) else ""
-        return f"engine.container: {runtime} is not installed", f"install it{instead}"
+        return f"engine.container: {runtime} is not installed", _from_the_host(inside) or f"install it{instead}"
     away = os.environ.get("DOCKER_HOST" if runtime == "docker" else "CONTAINER_HOST", "")
     if away.startswith(("tcp://", "ssh://", "http")):
         what = f"engine.container: {runtime} speaks to another machine ({away})"
@@ -31,11 +32,20 @@ def problem(container: Container) -> tuple[str, str] | None:
     code, said = _ask(runtime, "version", "--format", version)
     if code != 0:
         fix = "start its service, or add this user to the group docker" if runtime == "docker" else "see its own words"
-        return f"engine.container: {runtime} does not answer ({said})", fix
+        return f"engine.container: {runtime} does not answer ({said})", _from_the_host(inside) or fix
     code, said = _ask(runtime, "image", "inspect", "-f", "{{.Id}}", image)
     if code != 0:
         return f"engine.container: the image {image} is not here ({said})", f"fetch it: {runtime} pull {image}"
     return None
+
+
+def _from_the_host(inside: str | None) -> str:
+    if inside is None:
+        return ""
+    return (
+        f"nightgate is in a container ({inside}) itself: start it on the host; or leave engine.container out and name "
+        "this image's interpreter in NIGHTGATE_ENGINE_PYTHON"
+    )
 
 
 def _ask(*line: str) -> tuple[int, str]:

@@ -126,7 +126,13 @@ def _subject(cards: Sequence[Card], card: Card, answer: Installed, reason: str) 
     """The card that the checks are about, and why: the night's, or, where no vLLM is installed yet, the one it would
     be. Without a vLLM nothing is said of what it is built for."""
     others = [c for c in cards if c.kind != "cpu" and (answer.build not in MAKER or MAKER[answer.build] == c.kind)]
-    lacks = "the engine's interpreter has no vLLM" if not answer.has_vllm else "nobody knows what its vLLM is built for"
+    lacks = (
+        "the engine's interpreter does not answer"
+        if answer.problem
+        else "nobody knows what its vLLM is built for"
+        if answer.has_vllm
+        else "the engine's interpreter has no vLLM"
+    )
     if answer.build == "cpu" or (answer.has_vllm and answer.build is not None):
         return card, reason
     if not others:
@@ -222,7 +228,7 @@ def _found(
     found["disk"] = f"{shutil.disk_usage(place).free / GIB:.0f} GiB free for nights ({place})"
     found["ports"] = f"{FIRST} to {LAST} on 127.0.0.1, a free one for each engine"
     found |= _sheet_words(card, measured)
-    if config is not None:
+    if config is not None and (card.kind != "cpu" or answer.build == "cpu"):
         found["two engines at once"] = preflight.foresee_twins(config, card)[1]
     return found
 

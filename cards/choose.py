@@ -20,8 +20,11 @@ def choose_card(config: NightConfig) -> tuple[Card, str]:
     """The night's card, and why in words. Never raises: where the engine's maker has no card here, or the named one is
     not here, the answer is the CPU with that reason, and preflight refuses the night."""
     inherited = {name: os.environ[name] for names in VISIBLE.values() for name in names if name in os.environ}
-    build = installed(config.engine.python, config.engine.container).build
-    return pick_card(detect(), build, config.engine.env, config.engine.card, inherited)
+    answer, cards = installed(config.engine.python, config.engine.container), detect()
+    if answer.problem is not None:
+        processor = next(card for card in cards if card.kind == "cpu")
+        return processor, "the CPU, because the engine's interpreter does not answer"
+    return pick_card(cards, answer.build, config.engine.env, config.engine.card, inherited)
 
 
 def pick_card(

@@ -61,6 +61,19 @@ def test_the_other_runtime_is_named_where_it_is_there(runtime: Docker, monkeypat
                        "install it, or set engine.container.runtime to docker")  # fmt: skip
 
 
+def test_from_within_a_container_the_fix_is_to_start_on_the_host(
+    runtime: Docker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the engine's own image there is no docker, and installing it there would not help."""
+    assert container_fit.problem(CONTAINER, inside="docker") is None
+    monkeypatch.setenv("PATH", "/nowhere")
+    what, fix = container_fit.problem(CONTAINER, inside="podman") or ("", "")
+    assert what == "engine.container: docker is not installed"
+    assert fix.startswith(
+        "nightgate is in a container (podman) itself: start it on the host; or leave engine.container"
+    )
+
+
 def test_versions_are_the_images(runtime: Docker) -> None:
     assert engine_versions(PYTHON, CONTAINER)["vllm"] == "0.0.0+standin"
     (call,) = runtime.calls("run")

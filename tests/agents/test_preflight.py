@@ -358,6 +358,18 @@ def test_doctor_without_a_night_and_without_an_engine(monkeypatch: pytest.Monkey
     assert fatal(diagnosis.problems)[0].startswith("engine.python: /nowhere/python does not exist: run `make setup`")
 
 
+def test_an_image_that_cannot_be_asked_is_no_cpu_build(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said of the host's memory, nor that the image has no vLLM; the copy test is said not to run."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    made = night(model, container={"image": "example.org/none:1"}, python="python3", env={})
+    diagnosis = doctor(made.model_copy(update={"card": CardRule(copy_test=True)}))
+    assert "the engine's interpreter does not answer" in diagnosis.card_reason
+    assert "two engines at once" not in diagnosis.found
+    (line,) = fatal(diagnosis.problems)
+    assert line.startswith("engine.container: docker ")
+    assert "card.copy_test does not run in a container yet" in [p.what for p in diagnosis.problems]
+
+
 # --- somebody else on the card ------------------------------------------------------------------------------------
 
 
