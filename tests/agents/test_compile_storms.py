@@ -14,6 +14,7 @@ from agents.research.compile.modules import Sources
 from agents.research.compile.storms import storms
 from agents.research.compile.used_by import Uses, other_models, uses
 from agents.research.readers import compile_storms
+from contracts import Card
 from tests.agents.examples import CPU, GFX950, KNOBS, dossier, spec
 from tests.agents.tables_examples import FP8_BLOCK, dense, write
 from tests.agents.triton_python import toolchain
@@ -240,12 +241,12 @@ HYBRID = {
 }
 
 
-def plain(root: Path, architecture: str = "PlainForCausalLM", **more: Any) -> Uses:
+def plain(root: Path, architecture: str = "PlainForCausalLM", card: Card = GFX950, **more: Any) -> Uses:
     write(root / "vllm/model_executor/models/registry.py", REGISTRY)
     write(root / "vllm/model_executor/models/plain.py", "from .towers import Tower\n")
     write(root / "vllm/models/pages/__init__.py", "")
     knobs = KNOBS.model_copy(update={"path": str(root / "vllm")})
-    found = uses(dossier(knobs=knobs, model=dense(architectures=[architecture], **more), card=GFX950))
+    found = uses(dossier(knobs=knobs, model=dense(architectures=[architecture], **more), card=card))
     assert found is not None
     return found
 
@@ -285,6 +286,14 @@ def test_what_a_model_has_stays(tmp_path: Path) -> None:
     assert other_models(storm("vllm/models/pages/amd/index.py:4"), pages) == ""
     unheard = plain(tmp_path, "UnheardForCausalLM")  # not in the registry: nobody knows whose code is its own
     assert other_models(storm("vllm/models/pages/amd/index.py:4"), unheard) == ""
+
+
+def test_parts_of_attention_are_joined_by_latent_layers_and_by_aiter_s_back_ends(tmp_path: Path) -> None:
+    """On gfx906 TRITON_ATTN and ROCM_ATTN serve: neither calls it, so its compiles are nobody's there."""
+    merge = storm("vllm/v1/attention/ops/triton_merge_attn_states.py:58", "merge_attn_states_kernel")
+    gfx906 = GFX950.model_copy(update={"arch": "gfx906"})
+    assert other_models(merge, plain(tmp_path, card=gfx906)).startswith("attention in parts")
+    assert other_models(merge, plain(tmp_path)) == ""
 
 
 def test_a_kernel_of_all_that_is_called_for_others_only(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from agents.research.attention_backends import calls_aiter
 from agents.research.compile.storms import Storm
 from agents.research.dossier import Dossier
 from agents.research.regular_file import read_regular
@@ -19,11 +20,14 @@ from contracts import Frozen
 
 REGISTRY = "model_executor/models/registry.py"
 MOST_BYTES = 2_000_000
+# Who calls merge_attn_states: vLLM 0.30.0, 0.33.0 and mobydick ff063e44e; FlashInfer's back end too, which is NVIDIA's.
+MERGED = "attention in parts (latent, FLASH_ATTN's, AITER's)"
 # What a name says that a kernel is for. The first that fits counts.
 KINDS = (
     ("images", re.compile(r"(?<![a-z])(?:deep)?(?:encoder|vision|vit|clip|siglip|images?)(?![a-z])")),
     ("sparse attention", re.compile(r"sparse_mla|mla_sparse|mqa_logits|index_topk|(?<![a-z])indexer(?![a-z])")),
     ("latent attention", re.compile(r"(?<![a-z])mla(?![a-z])")),
+    (MERGED, re.compile(r"merge_attn_states")),
     ("lightning attention", re.compile(r"lightning")),
     ("linear attention", re.compile(r"conv1d|gated_delta|linear_attn|(?<![a-z])(?:fla|kda|gdn)(?![a-z])")),
     ("state spaces", re.compile(r"mamba|(?<![a-z])ss[dm](?![a-z])")),
@@ -57,6 +61,7 @@ def uses(dossier: Dossier) -> Uses | None:
     held = {
         "sparse attention": bool(config.get("index_topk")),
         "latent attention": latent_of(config) is not None,
+        MERGED: latent_of(config) is not None or _merges(dossier),
         "lightning attention": linear and model.delta_net is None,
         "linear attention": linear,
         "state spaces": linear and model.delta_net is None,
@@ -69,6 +74,14 @@ def uses(dossier: Dossier) -> Uses | None:
     }
     kinds = tuple(kind for kind, has in held.items() if has)
     return Uses(architecture=model.architecture, code=_code(Path(dossier.knobs.path), model.architecture), kinds=kinds)
+
+
+def _merges(dossier: Dossier) -> bool:
+    """May a back end that is not for latent attention join the parts of one? On AMD cards AITER's do, and FLASH_ATTN,
+    which serves there only by a flag."""
+    amd = dossier.card.kind == "amd"
+    flag = str(dossier.spec.flags.get("attention-backend", "")).upper()
+    return not amd or flag == "FLASH_ATTN" or calls_aiter(Path(dossier.knobs.path), dossier.card.arch)
 
 
 def other_models(storm: Storm, mine: Uses) -> str:
