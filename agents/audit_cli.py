@@ -109,7 +109,7 @@ def audit_command(
                 )
                 found = audit(dossier, asked, progress, processes=PROCESSES)
                 seconds = time.monotonic() - began
-                lacks = missing(dossier, asked)
+                lacks = missing(dossier, asked, assumed=night is None and None in workload)
                 said = None
                 if model_client:
                     progress("what the language model says")

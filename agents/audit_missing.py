@@ -18,8 +18,9 @@ _OF_VLLM_IN_PART = ("attention_backends", "compile_storms", "defaults", "graph_c
 _OF_AITER = ("attention_tables", "compile_evidence", "gemm_tables")
 
 
-def missing(dossier: Dossier, asked: Sequence[str]) -> tuple[str, ...]:
-    """One line each, of the readers that were `asked`; each silent one is named once."""
+def missing(dossier: Dossier, asked: Sequence[str], assumed: bool = False) -> tuple[str, ...]:
+    """One line each, of the readers that were `asked`; each silent one is named once. `assumed`: nobody told the load,
+    or not all of it."""
     found: list[tuple[str, Sequence[str], Sequence[str]]] = []
     if dossier.card.kind == "cpu":
         what = "no card in this machine, so its CPU is audited: give --arch (gfx950, MI355X, ...) for a card"
@@ -40,4 +41,6 @@ def missing(dossier: Dossier, asked: Sequence[str]) -> tuple[str, ...]:
         told = [(word, [n for n in names if n in asked and n not in gone]) for word, names in parts]
         lines.append("; ".join([what, *(f"{word}: {', '.join(names)}" for word, names in told if names)]))
         gone |= set(silent)
+    if assumed:
+        lines.append("your load (--night, or --concurrency, --input-tokens, --output-tokens): batch work's is assumed")
     return tuple(lines)

@@ -55,9 +55,11 @@ def print_audit(
         here = [f for f in chosen if everything or f.reader != known_priors.NAME]
         shown = here if everything else here[: 2 * top]
         if chosen:
-            console.print(Text(f"\n{head} ({len(chosen)})", style="bold"))
+            folded = "; --all shows where each stands" if kind == "fact" and not everything else ""
+            console.print(Text(f"\n{head} ({len(chosen)}{folded})", style="bold"))
         for finding in shown:
-            console.print(details(finding, "- "))
+            brief = kind == "fact" and not everything  # nothing is to be done about most: they are background
+            console.print(Text(_titled(finding)) if brief else details(finding, "- "))
         _print_rest(len(here) - len(shown), "more", console)
         _print_rest(len(chosen) - len(here), "known from elsewhere only (known_priors)", console)
     if audit.notes:
@@ -141,6 +143,10 @@ def _cells(finding: Finding) -> tuple[str, ...]:
         "–" if math.isinf(terms.bound) else f"{terms.bound:.2f}x", f"{terms.probability:.0%}",
         f"{terms.cost_s / 60:.0f} min", f"{terms.score:.2f}",
     )  # fmt: skip
+
+
+def _titled(finding: Finding) -> str:
+    return f"- [{finding.reader}] {finding.title}"
 
 
 def details(finding: Finding, lead: str) -> Group:

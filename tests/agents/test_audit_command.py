@@ -188,7 +188,7 @@ def test_a_file_name_that_is_no_unicode_is_written_out(
     (tree / "ops").mkdir(parents=True)
     (tree / os.fsdecode(b"bad\xff.py")).write_text("@triton.jit\ndef kernel(x:\n    kernel[(1,)](x)\n")
     for json_wanted in (True, False):
-        assert command(aiter=tree, readers=["compile_storms"], json_wanted=json_wanted) == 0
+        assert command(aiter=tree, readers=["compile_storms"], json_wanted=json_wanted, everything=True) == 0
         assert "aiter/bad\\udcff.py" in capsys.readouterr().out.replace("\\\\", "\\")
 
 

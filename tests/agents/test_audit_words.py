@@ -32,6 +32,7 @@ def found() -> Audit:
             [
                 finding("opportunity", "smaller cache", terms=terms, change=CHANGE),
                 finding("trap", "a trap of this tree"),
+                finding("fact", "a fact of this tree"),
                 finding("trap", "a habit that ruins nights", reader="known_priors"),
             ]
         ),
@@ -78,6 +79,17 @@ def test_what_is_known_from_elsewhere_is_a_count_unless_all_is_asked_for() -> No
     assert "1 known from elsewhere only (known_priors)" in told and "1 about other cards" in told
     assert "a habit that ruins nights" not in told and "it is for gfx906" not in told
     assert "a habit that ruins nights" in everything and "it is for gfx906" in everything
+
+
+def test_facts_are_titles_unless_all_is_asked_for() -> None:
+    told, everything = screen(120), screen(120, everything=True)
+    assert "Facts (1; --all shows where each stands)\n- [r] a fact of this tree\n" in told
+    assert "- [r] a fact of this tree\n   vllm/x.py:7: what stands there" in everything
+
+
+def test_a_load_that_nobody_told_is_said_to_be_assumed() -> None:
+    amd = dossier(card=GFX950, sheet=read_sheet("gfx950"), aiter="/aiter")
+    assert missing(amd, ["defaults"], assumed=True)[-1].endswith("--output-tokens): batch work's is assumed")
 
 
 def test_what_was_not_given_and_who_is_silent_then() -> None:

@@ -76,11 +76,11 @@ def _comparison(
             f"right and fast on {sheet.arch} nobody has shown: compare its numbers first"
         )
     small = sum(f.bits < 16 for f in formats)
+    sets = f"; a flag of {dossier.knobs.named} sets {', '.join(set_able) or 'none of them'}" if able else ""
     return Finding(
         reader=NAME,
         kind="fact",
-        title=f"{sheet.arch} has the arithmetic of {len(able)} of {small} compared smaller KV-cache formats; a flag of "
-        f"{dossier.knobs.named} sets {', '.join(set_able) or 'none of them'}",
+        title=f"{sheet.arch} has the arithmetic of {len(able)} of {small} compared smaller KV-cache formats{sets}",
         evidence=tuple(evidence),
         fix=fix,
     )
