@@ -39,6 +39,21 @@ def test_one_night_file_is_for_cards_without_bf16_and_one_for_the_mi355x() -> No
     assert mi355x["engine"]["env"] == {"VLLM_ROCM_USE_AITER": "1"}
 
 
+def test_the_night_file_for_an_engine_in_mobydick_s_image_loads(tmp_path: Path) -> None:
+    """As the page says it: `container` in the place of the line `python`, and no line `card`."""
+    (said,) = re.findall(r"`(container: \{image: \"aiinfos[^`]*)`", PAGE)
+    lines = [line for line in NIGHT_FILES[0].splitlines() if not line.startswith("card:")]
+    text = "\n".join(f"  {said}" if line.startswith("  python:") else line for line in lines)
+    for folder in ("configs/workloads", "configs/priors"):
+        text = text.replace(folder, str(ROOT / folder))
+    (tmp_path / "night.yaml").write_text(text)
+    night = load_night(tmp_path / "night.yaml")
+    assert night.engine.container is not None and night.engine.container.image.startswith(
+        "aiinfos/vllm-gfx906-mobydick"
+    )
+    assert not night.card.copy_test
+
+
 def test_only_marks_that_it_explains() -> None:
     used = set(re.findall(r"\[([a-z ]+)\](?!\()", PAGE))
     assert used == MARKS
