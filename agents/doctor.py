@@ -22,10 +22,11 @@ from cards.driver import Software, read_software
 from cards.findings import card_problems
 from cards.installed import Installed, installed
 from cards.sheet import sheet_if_any, with_measured
-from cards.visible import card_environment
+from cards.visible import card_environment, engine_cards
 from contracts import Card, Frozen, MeasuredSheet, NightConfig
 from engine.ports import FIRST, LAST, free_port
 
+OF_THE_NIGHT = ("engine.model", "gate.")  # problems of the night file, with which no software for a card helps
 WORDS_OF_LACK = {"mfma": "matrix cores", "bf16": "bf16 arithmetic", "fp8": "FP8", "mx": "MXFP4"}
 
 
@@ -48,7 +49,9 @@ class Diagnosis(Frozen):
         """The same for a terminal: what was found, each problem with its fix under it, and the answer last."""
         stops = sum(problem.fatal for problem in self.problems)
         marked = "what is marked PROBLEM" if stops == 1 else f"the {stops} marked PROBLEM"
-        more = " (docs/cards.md says what to install for it)" if any(c.kind == "amd" for c in self.cards) else ""
+        stacked = any(p.fatal and not p.what.startswith(OF_THE_NIGHT) for p in self.problems)
+        amd = stacked and any(c.kind == "amd" for c in self.cards)
+        more = " (docs/cards.md says what to install for it)" if amd else ""
         return [
             *(f"{name}: {value}" for name, value in self.found.items()),
             f"cards: {'; '.join(_card_words(card) for card in self.cards)}",
@@ -90,6 +93,8 @@ def doctor(config: NightConfig | None, host: Host | None = None, measure: bool =
         named = config.engine.card if config else None
         card, reason = pick_card(cards, answer.build, config.engine.env if config else {}, named)
     subject, reason = _subject(cards, card, answer, reason)
+    if config is not None and card.kind != "cpu" and (many := engine_cards(config.engine.flags)) > 1:
+        reason += f"; of the engine's {many} cards it is the one that is watched"
     if container is None:  # driver and device files first: without them nothing that is installed finds its card
         problems += _of_host(host, software, answer)
     if config is not None:

@@ -68,7 +68,7 @@ class Told(Frozen):
     def __str__(self) -> str:
         name = f"{NAMES.get(self.part, self.part)} {self.version}"
         if self.statement is None:
-            return f"{name}: nobody has said so"
+            return f"{name}: nobody has said whether it works on this card"
         return f"{name}: {self.statement.says} [{self.statement.evidence}]"
 
 

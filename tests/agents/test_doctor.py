@@ -99,7 +99,7 @@ def test_all_mended(tmp_path: Path, ask: Ask) -> None:
     assert words(found) == [] and found.fit
     assert found.card.arch == "gfx906"
     assert found.found["device files"] == "/dev/kfd yes, /dev/mkfd yes, /dev/dri/renderD128 yes"
-    assert "  vLLM 0.19.1rc0+gfx906: nobody has said so" in found.lines()
+    assert "  vLLM 0.19.1rc0+gfx906: nobody has said whether it works on this card" in found.lines()
     assert found.lines()[-1] == "fit for a night"
 
 
@@ -198,7 +198,10 @@ def test_a_fork_for_the_card_is_not_told_what_upstream_s_builds_lack(tmp_path: P
     assert any("vLLM's own ROCm builds are compiled for" in line for line in words(upstream))
     installed.cache_clear()  # the same script answers otherwise now
     fork = ask(host(tmp_path / "root", member), **answer, named_archs=["gfx906", "gfx90a"])
-    assert words(fork) == [] and "  vLLM 0.23.1rc1.dev9+gff063e44e.rocm633: nobody has said so" in fork.lines()
+    assert (
+        words(fork) == []
+        and "  vLLM 0.23.1rc1.dev9+gff063e44e.rocm633: nobody has said whether it works on this card" in fork.lines()
+    )
 
 
 def test_which_archs_an_installed_vllm_names(tmp_path: Path) -> None:
@@ -207,6 +210,21 @@ def test_which_archs_an_installed_vllm_names(tmp_path: Path) -> None:
     write(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     (tmp_path / "python").chmod(0o755)
     assert installed(str(tmp_path / "python")).named_archs == ("gfx906",)
+
+
+def test_an_engine_on_two_cards_and_a_model_that_is_not_there(tmp_path: Path) -> None:
+    """One card is watched, and what is to be mended is not the card's software."""
+    answer = {**TORCH_ONLY, "vllm": "0.23.1rc0+gfx906", "vllm_distribution": "vllm", "triton": "3.6.0+gfx906"}
+    engine = EngineSettings(
+        python=str(interpreter(tmp_path / "engine", **answer)), model=str(tmp_path), flags={"tensor-parallel-size": 2}
+    )
+    load = Workload(name="w", concurrency=1, requests=4, warmup_requests=1, input_tokens=(8, 8), output_tokens=(8, 8))
+    member = LI.model_copy(update={"gids": (109,)})
+    found = doctor(
+        NightConfig(name="n", minutes=60, engine=engine, workload=load), host(z100(tmp_path / "root"), member)
+    )
+    assert found.card_reason.endswith("; of the engine's 2 cards it is the one that is watched")
+    assert found.lines()[-1] == "not fit for a night: mend the 3 marked PROBLEM"
 
 
 def test_an_mi355x_on_an_old_rocm(tmp_path: Path, ask: Ask) -> None:

@@ -59,7 +59,7 @@ def test_answers_read_as_sentences() -> None:
         "Triton 3.6.0: upstream Triton 3.5 to 3.7.1 refuses this arch (unsupported target: 'gfx906') [measured here]"
     )
     assert refused.statement is not None and refused.statement.fix
-    assert str(unknown) == "vLLM 0.11.2+gfx906: nobody has said so"
+    assert str(unknown) == "vLLM 0.11.2+gfx906: nobody has said whether it works on this card"
 
 
 @pytest.mark.parametrize(
