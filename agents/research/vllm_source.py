@@ -11,12 +11,12 @@ from __future__ import annotations
 import ast
 import copy
 import re
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agents.research.gates.evaluate import UNKNOWN, Evaluator
+from agents.research.git_version import git_version
 from agents.research.knobs import UNTOLD, Deprecated, Knob, Knobs, KnobsError
 from agents.research.platform_plugins import platform_plugins, variables
 from agents.research.regular_file import read_regular
@@ -275,8 +275,15 @@ def _comment_above(rows: list[str], line: int) -> str:
 
 
 def _version(package: Path) -> str:
+    """UNTOLD too for what is no version: it stands in every line that names this vLLM, and may be megabytes or hold
+    what a terminal obeys."""
+    said = _told(package)
+    return said if re.fullmatch(r"\d[\w.+!-]{0,99}", said, re.ASCII) else UNTOLD
+
+
+def _told(package: Path) -> str:
     """What the tree says of itself: a built package's _version.py, the metadata beside it, an unpacked source archive's
-    PKG-INFO, a checkout's git. A checkout without git says nothing: UNTOLD."""
+    PKG-INFO, a checkout's git. A checkout without git says nothing: ""."""
     for name in ("_version.py", "version.py"):
         text = _text(package / name)
         match = re.search(r"^(?:__version__|version)\b[^\n]*?['\"](\d[^'\"]*)['\"]", text, re.MULTILINE)
@@ -290,7 +297,7 @@ def _version(package: Path) -> str:
         match = re.search(r"^Version: (\d\S*)$", head, re.MULTILINE)
         if match and re.search(r"^Name: vllm$", head, re.MULTILINE):
             return match.group(1)
-    return _of_git(beside) or UNTOLD
+    return git_version(beside)
 
 
 def _text(path: Path) -> str:
@@ -298,18 +305,3 @@ def _text(path: Path) -> str:
         return read_regular(path, MOST_BYTES).decode("utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _of_git(checkout: Path) -> str:
-    """The nearest tag and how many commits came after it: "0.23.1rc0", "0.23.1rc0+12.gff063e44e"; "" without a tag."""
-    if not (checkout / ".git").exists():
-        return ""
-    command = ["git", "-C", str(checkout), "describe", "--tags", "--long", "--match", "v[0-9]*"]
-    try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    match = re.fullmatch(r"v(\d.*)-(\d+)-(g[0-9a-f]+)", said.strip())
-    if match is None:
-        return ""
-    return match[1] if match[2] == "0" else f"{match[1]}+{match[2]}.{match[3]}"

@@ -89,6 +89,71 @@ def test_a_checkout_inside_of_another_repository_is_not_named_after_that_one(pac
     assert knobs_from_source(package).version == UNTOLD
 
 
+@pytest.fixture
+def tagged(package: Path) -> Path:
+    """A checkout whose nearest tag is two commits back."""
+    git(package.parent, "init", "-q")
+    git(package.parent, "commit", "-q", "--allow-empty", "-m", "one")
+    git(package.parent, "tag", "v0.23.1")
+    for name in ("two", "three"):
+        git(package.parent, "commit", "-q", "--allow-empty", "-m", name)
+    return package
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"remote.origin.url": "ssh://host/x", "core.sshCommand": "touch RAN; false"},
+        {"remote.origin.url": "ext::touch RAN", "protocol.ext.allow": "always"},
+    ],
+)
+def test_a_checkouts_own_configuration_runs_nothing(tagged: Path, tmp_path: Path, settings: dict[str, str]) -> None:
+    """An object is missing, and the configuration says how to get it."""
+    top, ran = tagged.parent, tmp_path / "RAN"
+    missing_one = git(top, "rev-parse", "HEAD~1")
+    (top / ".git/objects" / missing_one[:2] / missing_one[2:]).unlink()
+    promised = {"core.repositoryFormatVersion": "1", "extensions.partialClone": "origin"}
+    for name, value in {**promised, "remote.origin.promisor": "true", **settings}.items():
+        git(top, "config", name, value.replace("RAN", str(ran)))
+    assert knobs_from_source(tagged).version == UNTOLD
+    assert not ran.exists()
+
+
+def test_a_shell_inside_of_another_repository_does_not_name_it(
+    tagged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    git(other, "commit", "-q", "--allow-empty", "-m", "one")
+    git(other, "tag", "v9.9.9")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))  # as git sets it for its hooks
+    assert knobs_from_source(tagged).version.startswith("0.23.1+2.g")
+
+
+def test_a_broken_repository_is_not_the_one_above_it(package: Path) -> None:
+    top = package.parent
+    git(top.parent, "init", "-q")
+    git(top.parent, "commit", "-q", "--allow-empty", "-m", "one")
+    git(top.parent, "tag", "v7.0")
+    (top / ".git").mkdir()
+    assert knobs_from_source(package).version == UNTOLD
+
+
+@pytest.mark.parametrize("tag", [b"v1.0\xff", "v1.0\u202e".encode(), b"v1.0" + b"9" * 200])
+def test_a_tag_that_is_no_version_is_none(tagged: Path, tag: bytes) -> None:
+    (tagged.parent / ".git/packed-refs").write_bytes(
+        git(tagged.parent, "rev-parse", "HEAD").encode() + b" refs/tags/" + tag + b"\n"
+    )
+    assert knobs_from_source(tagged).version == UNTOLD
+
+
+@pytest.mark.parametrize("said", ["0.1\x1b[2J", "0.1 or so", "0." + "1" * 1_000_000])
+def test_what_is_no_version_is_not_told(package: Path, said: str) -> None:
+    (package / "_version.py").write_text(f"__version__ = '{said}'\n")
+    assert knobs_from_source(package).version == UNTOLD
+
+
 def test_an_audits_head_says_what_is_not_known(package: Path) -> None:
     sheet = read_sheet("gfx950")
     untold = dossier(card=sheet.card(), sheet=sheet, knobs=knobs_from_source(package))
