@@ -12,6 +12,7 @@ from __future__ import annotations
 import configparser
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from agents.research.knobs import Knob, PlatformPlugin
@@ -31,6 +32,8 @@ def platform_plugins(site: Path) -> tuple[PlatformPlugin, ...]:
         for file in sorted(site.glob(pattern)):
             for name, target in _points(file):
                 module = target.partition(":")[0].strip().partition(".")[0]
+                if not module.isidentifier():  # vLLM cannot load it; and "" or "/" would be every file there is
+                    continue
                 found.setdefault(name, PlatformPlugin(name=name, module=module, version=_version(file)))
     return tuple(found.values())
 
@@ -39,7 +42,7 @@ def variables(site: Path, plugin: PlatformPlugin) -> dict[str, Knob]:
     """Every VLLM_ name that stands as a text of its own in the plugin's source: what it may read. Defaults and types
     are not known."""
     found: dict[str, Knob] = {}
-    for path in sorted((site / plugin.module).rglob("*.py"))[:MOST_FILES]:
+    for path in sorted(islice((site / plugin.module).rglob("*.py"), MOST_FILES)):
         try:
             text = read_regular(path, MOST_BYTES)
         except OSError:

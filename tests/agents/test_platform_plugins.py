@@ -138,3 +138,17 @@ def test_it_is_copied_out_of_an_image_with_vllm(site: Path, tmp_path: Path) -> N
     knobs = knobs_from_source(out / "tree/vllm")
     assert [str(p) for p in knobs.platforms] == ["hcu (vllm_hcu 0.25.1+das.dtk2604)"]
     assert "VLLM_HCU_USE_CUSTOM_OPS" in knobs.env
+
+
+@pytest.mark.parametrize("target", ["..:x", "{outside}:x", ".x:y", "", "../outside:x", "a/b:c"])
+def test_what_no_python_could_import_is_no_platform(tmp_path: Path, target: str) -> None:
+    """vLLM cannot load it either. A path in its place would be searched for variables: all files of the machine."""
+    package = fake_vllm.plant(tmp_path / "site")
+    outside = tmp_path / "outside"
+    write(outside / "secret.py", 'x = "VLLM_NOT_OURS"')
+    points = f"[vllm.platform_plugins]\nodd = {target.format(outside=outside)}\nhcu = vllm_hcu:platform_plugin\n"
+    write(package.parent / "odd-1.dist-info/entry_points.txt", points)
+    plugin(package.parent)
+    found = knobs_from_source(package)
+    assert [p.name for p in found.platforms] == ["hcu"]
+    assert "VLLM_NOT_OURS" not in found.env and "VLLM_USE_NN" in found.env
