@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGTERM
 
 from cards.kernel_files import read_fields, read_line
 
@@ -23,7 +24,7 @@ PASS_ON = ("timeout", "script", "su", "runuser", "sudo", "dumb-init", "tini", "d
 class Process:
     """This process or one above it. `group`, `session`: its process group and session, None where the kernel does not
     tell them. `foreground`: is that group the one that its terminal's keys (and hang-ups) go to? SIGHUP, number 1, is
-    the lowest bit of SigIgn (proc_pid_status(5)); nohup starts its command so."""
+    the lowest bit of SigIgn (proc_pid_status(5)); nohup starts its command so. `terminal`: a number, "0" for none."""
 
     def __init__(self, root: Path, pid: int) -> None:
         self.pid, folder = pid, root / f"proc/{pid}"
@@ -35,9 +36,11 @@ class Process:
         self.session = next(iter(status.get("NSsid", "").split()), None)
         self.leads = self.session == str(pid)
         ignored = status.get("SigIgn", "")
-        self.ignores_hangup = re.fullmatch(r"[0-9a-f]+", ignored) is not None and int(ignored, 16) & 1 == 1
-        # Fields 8 and 22 of proc_pid_stat(5), counted from behind the name, which may hold anything.
+        bits = int(ignored, 16) if re.fullmatch(r"[0-9a-f]+", ignored) else 0
+        self.ignores_hangup, self.ignores_end = bits & 1 == 1, bits >> (SIGTERM - 1) & 1 == 1
+        # Fields 7, 8 and 22 of proc_pid_stat(5), counted from behind the name, which may hold anything.
         later = (read_line(folder / "stat") or "").rpartition(")")[2].split()
+        self.terminal = later[4] if len(later) > 4 else "0"
         self.foreground = len(later) > 5 and self.group == later[5]  # of its terminal
         self.started_s = int(later[19]) / TICKS if len(later) > 19 and later[19].isdigit() else None
 
@@ -82,20 +85,33 @@ def timeouts(root: Path, chain: list[Process]) -> Iterator[tuple[str, float]]:
 
 def reaches(chain: list[Process], place: int, foreground: bool, reaching: set[int]) -> bool:
     """Does the timeout at `place` end chain[0]? It signals its child and, unless --foreground, its process group; then
-    whoever was signalled may pass it on, and where the first of a terminal's session ends, the kernel sends SIGHUP to
-    that terminal's foreground group (credentials(7)). `reaching`: places of nearer timeouts that would."""
-    heard, hung_up = False, {chain[place].session} if chain[place].leads else set()
+    whoever was signalled may pass it on. With the process that made a terminal for its child (script, su -P, Python's
+    pty) that terminal goes: the kernel sends SIGHUP to the first of its session, and where that one ends to the
+    foreground group (credentials(7)); an interactive shell sends it on to its jobs. `reaching`: places of nearer
+    timeouts that would."""
+    heard, hung, hung_up = False, False, {chain[place].session} if chain[place].leads else set()
+    jobs: set[str | None] = set()  # groups that a shell sends its SIGHUP on to
     for at in range(place - 1, -1, -1):
         parent, this = chain[at + 1], chain[at]
         grouped = not foreground and (None in (this.group, chain[place].group) or this.group == chain[place].group)
         passed_on = at == place - 1 or (heard and parent.name in PASS_ON)
-        hung = this.foreground and this.session in hung_up and not this.ignores_hangup
+        gone = heard and this.leads and this.terminal not in ("0", parent.terminal)
+        if hung and this.group != parent.group and resends(parent):
+            jobs.add(this.group)
+        told = gone or (this.foreground and this.session in hung_up) or this.group in jobs
+        hung = told and not this.ignores_hangup
         heard = grouped or passed_on or hung
         if heard and at in reaching:
             return True
         if heard and this.leads:
             hung_up.add(this.session)
     return heard
+
+
+def resends(shell: Process) -> bool:
+    """Does it send a SIGHUP on to its jobs? bash, where it is interactive: then it ignores SIGTERM (bash(1), Signals).
+    zsh by its manual (zshoptions(1), HUP). Jobs that were disowned are not known from here, and counted."""
+    return (shell.name == "bash" and shell.ignores_end) or shell.name == "zsh"
 
 
 def asked(command: list[str]) -> tuple[str, bool]:

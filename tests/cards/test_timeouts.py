@@ -67,6 +67,15 @@ REACHED = {
     "script -qec \"exec timeout 90s sh -c 'timeout 0 NIGHT; true'\" /dev/null": False,
     "script -qec \"exec timeout 90s bash -c 'set -m; NIGHT; true'\" /dev/null": True,  # hung up by timeout's own end
     "script -qec \"timeout 90s bash -c 'set -m; NIGHT; true'; true\" /dev/null": False,
+    # An interactive shell sends the hang-up on to its jobs, in the background too.
+    "timeout 90s script -qec \"bash --norc -ic 'NIGHT & wait; true'\" /dev/null": True,
+    "timeout 90s script -qec \"bash --norc -ic 'NIGHT | cat & wait; true'\" /dev/null": True,
+    "timeout 90s script -qec \"bash --norc -ic '(NIGHT; true) & wait; true'\" /dev/null": True,
+    "timeout 90s script -qec \"bash --norc -ic 'nohup NIGHT | cat & wait; true'\" /dev/null": False,
+    "timeout 90s script -qec \"bash -c 'set -m; NIGHT & wait; true'\" /dev/null": False,
+    # Whoever made the terminal: with it the terminal goes.
+    f'timeout 90s {sys.executable} -c \'import pty; pty.spawn(["sh", "-c", "NIGHT; true"])\'': True,
+    f'timeout 90s {sys.executable} -c \'import pty; pty.spawn(["sh", "-c", "nohup NIGHT | cat; true"])\'': False,
 }
 SHELLS = [shell for shell in ("/bin/sh", "/bin/bash") if shutil.which(shell)]  # bash becomes its last command
 CASES = [
@@ -74,6 +83,7 @@ CASES = [
         command,
         reached,
         shell,
+        id=f"{command.replace(sys.executable, 'python')}-{reached}-{shell}",
         marks=pytest.mark.skipif("script" in command and shutil.which("script") is None, reason="no script here"),
     )
     for command, reached in REACHED.items()
