@@ -22,6 +22,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -238,20 +239,30 @@ def _first_there(names: tuple[str, ...]) -> Any:
 
 def _stand_back(kernels: Any, ours: Any, most: int) -> str:
     """Asks vLLM which kernel it takes for a usual layer. While that is not ours, the one that it takes is made to say
-    no where ours can compute. At most `most` times. What to add to the line that tells what was done."""
-    stood_back: list[str] = []
+    no where ours can compute. At most `most` times. What to add to the line that tells what was done. Where ours is not
+    taken at last (VLLM_DISABLED_KERNELS names it), all are as they were: else nobody would compute such a layer."""
+    stood_back: dict[str, Callable[[], None]] = {}
     while True:
         try:
             # A capability is given, because vLLM would ask the card for it, and this may be a process that forks later.
             taken = kernels.choose_mp_linear_kernel(_usual(kernels.MPLinearLayerConfig), compute_capability=90)
+            if taken is ours:
+                return f"; {', '.join(stood_back)} put behind it" if stood_back else ""
+            if taken.__name__ in stood_back or len(stood_back) >= most:
+                said = f"; but {taken.__name__} is taken first"
+                break
+            stood_back[taken.__name__] = _say_no(taken, ours)
         except Exception as problem:  # a guest's question: whatever it raises, vLLM starts
-            return f"; which kernel is taken was not asked ({type(problem).__name__}: {problem})"
-        if taken is ours:
-            return f"; {', '.join(stood_back)} put behind it" if stood_back else ""
-        if taken.__name__ in stood_back or len(stood_back) >= most:
-            return f"; but {taken.__name__} is taken first"
-        _say_no(taken, ours)
-        stood_back.append(taken.__name__)
+            why = " ".join(str(problem).split())
+            said = (
+                f"; but vLLM does not take it ({why})"
+                if stood_back
+                else (f"; which kernel is taken was not asked ({type(problem).__name__}: {why})")
+            )
+            break
+    for put_back in stood_back.values():
+        put_back()
+    return said
 
 
 def _usual(config: Any) -> Any:
@@ -264,13 +275,33 @@ def _usual(config: Any) -> Any:
     return config(**shapes, **told, **more)
 
 
-def _say_no(theirs: Any, ours: Any) -> None:
+def _say_no(theirs: Any, ours: Any) -> Callable[[], None]:
+    """And how to undo it."""
+    own = vars(theirs).get("can_implement")  # None: a parent's
     asked = theirs.can_implement.__func__
 
     def can_implement(cls: Any, c: Any) -> tuple[bool, str | None]:
-        if ours.can_implement(c)[0]:
+        if not _another_is_asked_for() and ours.can_implement(c)[0]:
             return False, "nightgate's kernel computes this layer"
         answer: tuple[bool, str | None] = asked(cls, c)
         return answer
 
+    def put_back() -> None:
+        if own is None:
+            del theirs.can_implement
+        else:
+            theirs.can_implement = own
+
     theirs.can_implement = classmethod(can_implement)
+    return put_back
+
+
+def _another_is_asked_for() -> bool:
+    """--linear-backend leaves only kernels of vLLM's own in the list: none of them may stand back then."""
+    from vllm import config
+
+    asked = getattr(config, "get_current_vllm_config_or_none", lambda: None)()
+    settings = getattr(asked, "kernel_config", None)
+    kinds = getattr(settings, "linear_backend_per_quant", None) or {}
+    backend = kinds.get("mixed_precision") or getattr(settings, "linear_backend", "auto")
+    return bool(backend != "auto")

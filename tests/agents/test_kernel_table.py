@@ -150,5 +150,40 @@ def test_real_layers_of_vllm_are_served_by_our_kernel_and_are_right(vllm: str, s
     assert all(error < 0.06 for layer in found.values() for error in layer["errors"].values()), found
 
 
+STAND_BACK = CHECKOUT / "tests" / "kernels" / "inside" / "stand_back.py"
+OURS, THEIRS = "NightgateW4A16LinearKernel", "CPUWNA16LinearKernel"
+
+
+@pytest.mark.engine_python
+@pytest.mark.parametrize(
+    ("form", "env", "taken", "says"),
+    [
+        ("", {}, OURS, f"; {THEIRS} put behind it"),
+        ("inherited", {}, OURS, "; Inherits put behind it"),
+        # Nobody may stand back for a kernel that is not taken: vLLM would find none at all, and not start.
+        ("", {"VLLM_DISABLED_KERNELS": OURS}, THEIRS, "; but vLLM does not take it ("),
+        ("inherited", {"VLLM_DISABLED_KERNELS": OURS}, "Inherits", "; but vLLM does not take it ("),
+        ("odd", {}, "Odd", "; which kernel is taken was not asked (AttributeError: "),
+    ],
+    ids=["as it is", "inherited", "ours disabled", "inherited, ours disabled", "another form"],
+)
+def test_a_forks_own_kernel_stands_back_only_where_ours_is_taken(
+    form: str, env: dict[str, str], taken: str, says: str, tmp_path: Path
+) -> None:
+    from tests.real import engine_python
+
+    rows = {"w4a16_linear#dispatch": True}
+    placement = place(with_entries(spec(python=engine_python()), Lever.KERNEL_TABLE, rows), tmp_path / "placed")
+    base = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRITON_INTERPRET": "1"}
+    path = {"PYTHONPATH": os.pathsep.join(placement.python_path)}
+    done = subprocess.run([engine_python(), str(STAND_BACK), form], env=base | placement.env | path | env,
+                          capture_output=True, text=True, cwd=tmp_path, timeout=250, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"w4a16_linear serves vLLM's 4-bit linear layers, before vLLM's own{says}" in done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    favourite = {"": THEIRS, "inherited": "Inherits", "odd": "Odd"}[form]
+    assert (found["any"], found["named"]) == (taken, favourite)  # named by --linear-backend
+
+
 def test_the_kernels_folder_is_where_the_lever_says() -> None:
     assert kernel_table.KERNELS == CHECKOUT / "kernels"
