@@ -25,7 +25,9 @@ os.makedirs(half)
 try: points = list(importlib.metadata.entry_points(group="vllm.platform_plugins"))
 except Exception: points = []
 for point in points:  # a platform of its own: its source, and the metadata by which it is found
-    info = os.path.join(half, "%s-%s.dist-info" % (point.dist.metadata["Name"].replace("-", "_"), point.dist.version))
+    try: named = "%s-%s" % (point.dist.metadata["Name"].replace("-", "_"), point.dist.version)
+    except Exception: named = point.module  # no METADATA, as an install that was broken off leaves it
+    info = os.path.join(half, named + ".dist-info")
     os.makedirs(info, exist_ok=True)
     with open(os.path.join(info, "entry_points.txt"), "a") as file:
         file.write("%s%s = %s\\n" % ("" if file.tell() else "[vllm.platform_plugins]\\n", point.name, point.value))

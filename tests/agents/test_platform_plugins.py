@@ -142,6 +142,16 @@ def test_it_is_copied_out_of_an_image_with_vllm(site: Path, tmp_path: Path) -> N
     assert "VLLM_HCU_USE_CUSTOM_OPS" in knobs.env
 
 
+def test_metadata_that_was_broken_off_costs_no_image(site: Path, tmp_path: Path) -> None:
+    """entry_points.txt without METADATA: the plugin is told without a version."""
+    write(site / "vllm/__init__.py", "")
+    write(site / "vllm_hcu/__init__.py", "")
+    out = tmp_path / "out"
+    out.mkdir()
+    subprocess.run([sys.executable, "-c", SCRIPT, str(out)], check=True, env={"PYTHONPATH": str(site)})
+    assert [str(p) for p in knobs_from_source(out / "tree/vllm").platforms] == ["hcu (vllm_hcu)"]
+
+
 @pytest.mark.parametrize("target", ["..:x", "{outside}:x", ".x:y", "", "../outside:x", "a/b:c"])
 def test_what_no_python_could_import_is_no_platform(tmp_path: Path, target: str) -> None:
     """vLLM cannot load it either. A path in its place would be searched for variables: all files of the machine."""
