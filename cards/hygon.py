@@ -87,8 +87,11 @@ def wrong_dtk(driver: str | None, dtk: str | None) -> tuple[str, str] | None:
 
 
 def divisions(address: str, root: Path = Path("/")) -> tuple[tuple[str, str], ...]:
-    """(what it is, its file) for each part into which this card was divided, as this host or container sees it."""
+    """(what it is, its file) for each part into which this card was divided, as this host or container sees it; () for
+    a card whose address is not known: a file without one is not about it."""
     found = []
+    if not address:
+        return ()
     for what, folder, pattern, key in DIVIDED:
         for file in entries(root / folder, pattern):
             if (read_fields(file).get(key) or "").lower() == address.lower():
@@ -98,5 +101,5 @@ def divisions(address: str, root: Path = Path("/")) -> tuple[tuple[str, str], ..
 
 def _numbers(version: str | None) -> tuple[int, ...]:
     """ "6.3.30-V1.9.2" -> (6, 3, 30); () for none."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", (version or "").strip(), re.IGNORECASE)
+    found = re.match(r"v?(\d{1,9}(?:\.\d{1,9})*)", (version or "").strip(), re.IGNORECASE)
     return tuple(int(n) for n in found[1].split(".")) if found else ()

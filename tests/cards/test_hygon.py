@@ -79,6 +79,7 @@ def test_the_z100s_have_one(name: str) -> None:
         ("5.0.1", "26.04", False),
         (None, "26.04", False),
         ("6.3.30", None, False),
+        ("9" * 5000, "26.04", False),
     ],
 )
 def test_driver_and_dtk(driver: str | None, dtk: str | None, wrong: bool) -> None:
@@ -99,7 +100,8 @@ def test_a_divided_card_is_told(tmp_path: Path) -> None:
     dev = hosts.z100(tmp_path)
     write(tmp_path / "etc/vdev/vdev0.conf", "PciBusId: 0000:0a:00.0\ncu_count: 30\ndevice_id: 1\n")
     write(tmp_path / "etc/dmi_mig_config/ci/gpu1_0.conf", "pci: 0000:0A:00.0\nmig_uuid: 0\n")
-    assert divisions("0000:04:00.0", tmp_path) == ()
+    write(tmp_path / "etc/vdev/vdev1.conf", "cu_count: 30\n")
+    assert divisions("0000:04:00.0", tmp_path) == () == divisions("", tmp_path)  # "": not known
     ((what, fix),) = card_problems(tmp_path, dev)
     assert what.startswith(
         "0000:0a:00.0 (Hygon Z100) is divided (virtual card by /etc/vdev/vdev0.conf, "
