@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 from agents.research.dossier import Dossier
 from agents.research.knobs import Knobs
+from agents.research.limited import TooLong
 from agents.tuning.apply import same, shown
 from agents.tuning.levers import LEVERS, attention_backend, capture_sizes, kv_dtype
 from agents.tuning.levers.in_overlay import container_fault
@@ -49,4 +50,9 @@ def static_check(
     if change.id in refused:
         return "it was refused before on this stack"
     rule = _RULES.get((change.lever, change.key)) if subject is not None and subject.knobs.path else None
-    return rule(change, spec, subject) if rule is not None and subject is not None else None
+    try:
+        return rule(change, spec, subject) if rule is not None and subject is not None else None
+    except TooLong:
+        raise
+    except Exception:  # source that a rule stumbles over speaks against nothing, and must not end a night
+        return None

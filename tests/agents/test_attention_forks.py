@@ -14,10 +14,11 @@ from agents.research.finding import Finding
 from agents.research.gates.ask import answer_of
 from agents.research.gates.evaluate import UNKNOWN
 from agents.research.knobs import UNTOLD, Knob
+from agents.research.rank import research
 from agents.research.readers.attention_backends import look
 from agents.tuning.probes import probe_for
 from cards.sheet import read_sheet
-from contracts import Change, Lever
+from contracts import Change, Lever, TryItem
 from tests.agents.examples import KNOBS, dossier, spec
 from tests.agents.test_attention_backends import model
 
@@ -258,3 +259,19 @@ def test_what_the_variable_asks_for_is_what_is_set(older: Path) -> None:
 
 def test_there_layers_of_two_kinds_get_no_order(older: Path) -> None:
     assert not [f for f in found(older, (128, 256), knobs=older_knobs(older)) if f.kind == "opportunity"]
+
+
+# --- source that nobody wrote for a reader ---
+
+
+def test_a_rule_that_stumbles_over_the_source_speaks_against_nothing(tmp_path: Path) -> None:
+    """The reader says that it failed; a change that a prior or a person proposes is tried, and no night ends."""
+    text = FORK.replace("insert(0,", f"insert({10**30},").replace("on_gfx906():\n        b", "True:\n        b")
+    files = {"v1/attention/backends/registry.py": REGISTRY, "platforms/rocm.py": text, "_aiter_ops.py": FORK_OPS}
+    knobs = KNOBS.model_copy(update={"path": str(plant(tmp_path, files)), "version": UNTOLD})
+    sheet = read_sheet("gfx906")
+    by_hand = TryItem(lever=Lever.ENGINE_FLAG, key="attention-backend", after="ROCM_ATTN", why="by hand")
+    subject = dossier(knobs=knobs, model=model(128), sheet=sheet, card=sheet.card(), spec=spec(), try_first=(by_hand,))
+    said = research(subject, ["attention_backends"])
+    assert [h.change.after for h in said.hypotheses] == ["ROCM_ATTN"]
+    assert any("reader attention_backends failed" in line for line in said.dropped)
