@@ -10,13 +10,14 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from agents.command import USAGE, Problem
 from agents.research.card_dtypes import absent_dtype
 from agents.research.dossier import Dossier, scored
 from agents.research.knobs import near
 from agents.research.limited import at_most
-from agents.research.readers import READERS
+from agents.research.readers import READERS, Reader
 from agents.tuning.levers import LEVERS
 from agents.tuning.static_check import static_check
 from contracts import Change, Evidence, Frozen, Hypothesis, TryItem
@@ -63,8 +64,7 @@ def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research
     dropped: list[str] = []
     for name in names:
         try:
-            with at_most(MOST_S):
-                said, left_out = READERS[name].hypotheses(dossier), READERS[name].dropped(dossier)
+            said, left_out = at_most(MOST_S, partial(_asked, READERS[name], dossier))
             found += said
             dropped += left_out
         except Exception as error:  # a reader is a guest: its fault must not end the night
@@ -83,6 +83,10 @@ def research(dossier: Dossier, readers: Sequence[str] | None = None) -> Research
             kept.append(scored(h))
     best, more = _that_fit(order(merge(kept)))
     return Research(hypotheses=best, dropped=tuple(dict.fromkeys([*dropped, *more])))
+
+
+def _asked(reader: Reader, dossier: Dossier) -> tuple[list[Hypothesis], list[str]]:
+    return reader.hypotheses(dossier), reader.dropped(dossier)
 
 
 def unwritable(h: Hypothesis) -> str | None:

@@ -128,15 +128,32 @@ def test_a_reader_without_an_end_costs_only_itself(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.timeout(60, method="thread")  # which leaves SIGALRM to the code
 def test_only_the_main_thread_has_a_time_limit() -> None:
-    def quiet() -> bool:
-        with at_most(0.001):
-            time.sleep(0.05)
-        return True
+    def slow() -> str:
+        time.sleep(0.05)
+        return "done"
 
     with ThreadPoolExecutor(1) as other:
-        assert other.submit(quiet).result()
-    with pytest.raises(TooLong, match=r"more than 0\.001 s"), at_most(0.001):
-        time.sleep(5)
+        assert other.submit(at_most, 0.001, slow).result() == "done"
+    with pytest.raises(TooLong, match=r"more than 0\.001 s"):
+        at_most(0.001, lambda: time.sleep(5))
+
+
+@pytest.mark.timeout(60, method="thread")  # which leaves SIGALRM to the code
+def test_an_alarm_that_a_nights_own_signal_left_set_takes_itself_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM as the time limit is being taken away: the night goes on to end its engines, and nothing may raise there
+    a second later. (The signal comes here at the one place that matters.)"""
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("agents.research.limited._quiet", stopped)
+        with pytest.raises(KeyboardInterrupt) as held:  # whoever holds the error holds all frames of it
+            at_most(0.05, lambda: None)
+    assert signal.getitimer(signal.ITIMER_REAL) != (0, 0)
+    time.sleep(0.3)
+    assert held.value.__traceback__ is not None
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_merge_joins_what_is_said_about_one_change() -> None:
