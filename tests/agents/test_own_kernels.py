@@ -18,10 +18,15 @@ from tests.agents.test_roofline_reader import MODEL
 
 VLLM = Path(__file__).parent / "made_up_vllm"  # what must stand there for the kernel to serve
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
-PACKED = {
+PACKED: dict[str, Any] = {
     "quant_method": "compressed-tensors",
     "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 32, "symmetric": True}}},
 }
+
+
+def packed(weights: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    (group,) = PACKED["config_groups"].values()
+    return PACKED | {"config_groups": {"group_0": {"weights": group["weights"] | (weights or {}), **more}}}
 
 
 def night(arch: str = "gfx906", quantization: dict[str, Any] | None = None, users: int = 4, **fields: Any) -> Any:
@@ -106,6 +111,9 @@ def test_the_list_of_kernels_stood_elsewhere_before(tmp_path: Path) -> None:
         {"quantization": AWQ | {"bits": 8}},
         {"quantization": AWQ | {"quant_method": "gptq", "desc_act": True}},
         {"quantization": PACKED | {"config_groups": {}}},
+        {"quantization": packed(weights={"type": "float", "group_size": 16})},  # NVFP4
+        {"quantization": packed(input_activations={"num_bits": 8, "type": "int", "dynamic": True})},  # W4A8
+        {"quantization": AWQ | {"zero_point": False}},
         {"spec": spec(flags={"dtype": "float32"})},
         {"spec": spec(overlay={"kernel_table": {"w4a16_linear#dispatch": True}})},
     ],

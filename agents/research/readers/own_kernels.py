@@ -106,11 +106,11 @@ def _unfit(model: ModelShape, dossier: Dossier) -> bool:
         return True
     if model.quantization == "compressed-tensors":
         groups = config.get("config_groups")
-        weights = [g.get("weights") for g in groups.values() if isinstance(g, dict)] if isinstance(groups, dict) else []
-        plain = [w for w in weights if isinstance(w, dict)]
-        return not plain or not all(
-            _four_bits(w.get("num_bits"), w.get("group_size"), w.get("actorder")) for w in plain
-        )
+        plain = [g for g in groups.values() if isinstance(g, dict)] if isinstance(groups, dict) else []
+        plain = [g for g in plain if isinstance(g.get("weights"), dict)]
+        return not plain or not all(map(_packed_four_bits, plain))
+    if model.quantization == "awq" and not config.get("zero_point", True):
+        return True
     if model.quantization in ("awq", "gptq"):
         return not _four_bits(config.get("bits"), config.get("group_size"), config.get("desc_act"))
     return True
@@ -132,6 +132,14 @@ def _rival(model: ModelShape, package: str, arch: str, tokens: int) -> tuple[Riv
         return Rival(words, SPEEDUP_FORK, SPEEDUP_FORK_FROM, PROBABILITY_FORK, where), reads
     words = f"vLLM's Triton kernels, which are made for matrix units, and {arch} has none"
     return Rival(words, SPEEDUP, SPEEDUP_FROM, PROBABILITY if reads == 1 else PROBABILITY_READ_AGAIN), reads
+
+
+def _packed_four_bits(group: dict[str, Any]) -> bool:
+    """Of compressed-tensors: whole numbers (NVFP4 has 4 bits and groups too), and activations as they are."""
+    weights = group["weights"]
+    if weights.get("type", "int") != "int" or group.get("input_activations"):
+        return False
+    return _four_bits(weights.get("num_bits"), weights.get("group_size"), weights.get("actorder"))
 
 
 def _four_bits(bits: Any, group: Any, reordered: Any) -> bool:
