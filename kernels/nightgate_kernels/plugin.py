@@ -10,8 +10,12 @@ from nightgate_kernels import tables  # type: ignore[import-not-found]  # inside
 
 def register() -> None:
     """Replaces nothing of vLLM's unless a kernel table says `dispatch`: no kernel here has been measured inside an
-    engine yet. What it then did, or why it did not, is one line on standard error."""
+    engine yet. What it then did, or why it did not, is one line on standard error; a vLLM that is not as ours expects
+    starts without it."""
     for kernel in tables.SERVES:
         if tables.dispatched(kernel):
-            serving = importlib.import_module(f"nightgate_kernels.serve_{kernel}")  # imports torch
-            print(f"nightgate_kernels: {serving.serve()}", file=sys.stderr, flush=True)
+            try:
+                said = importlib.import_module(f"nightgate_kernels.serve_{kernel}").serve()  # imports torch
+            except Exception as problem:
+                said = f"{kernel} does not serve vLLM ({type(problem).__name__}: {' '.join(str(problem).split())})"
+            print(f"nightgate_kernels: {said}", file=sys.stderr, flush=True)

@@ -185,5 +185,22 @@ def test_a_forks_own_kernel_stands_back_only_where_ours_is_taken(
     assert (found["any"], found["named"]) == (taken, favourite)  # named by --linear-backend
 
 
+def test_a_vllm_that_is_not_as_expected_starts_without_our_kernel(tmp_path: Path) -> None:
+    """A stand-in for the module that registers it: it fails as it would if vLLM's list were a tuple."""
+    code = """
+import sys, types
+def serve():
+    ().insert(0, None)
+sys.modules["nightgate_kernels.serve_w4a16_linear"] = types.SimpleNamespace(serve=serve)
+from nightgate_kernels.plugin import register
+register()
+"""
+    table = write(tmp_path / "table.json", {"w4a16_linear": {"dispatch": True}})
+    env = {"PYTHONPATH": str(CHECKOUT / "kernels"), ENV: str(table)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    said = "w4a16_linear does not serve vLLM (AttributeError: 'tuple' object has no attribute 'insert')"
+    assert f"nightgate_kernels: {said}" in done.stderr.splitlines()
+
+
 def test_the_kernels_folder_is_where_the_lever_says() -> None:
     assert kernel_table.KERNELS == CHECKOUT / "kernels"
