@@ -48,14 +48,23 @@ def plugin_names(folder: Path) -> tuple[str, ...]:
     where there are none, or none that can be read."""
     found: list[str] = []
     for file in (*entries(folder, "*.dist-info/entry_points.txt"), *entries(folder, "*.egg-info/entry_points.txt")):
-        parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
-        parser.optionxform = str  # type: ignore[assignment,method-assign]
         try:
-            parser.read_string(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, configparser.Error):
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
             continue
-        found += parser.options(GROUP) if parser.has_section(GROUP) else []
+        found += [name for name, _ in entry_points(text, GROUP)]
     return tuple(found)
+
+
+def entry_points(text: str, group: str) -> list[tuple[str, str]]:
+    """(name, target) of each entry point of a group, from a distribution's entry_points.txt; [] for what is none."""
+    parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        parser.read_string(text)
+    except (ValueError, configparser.Error):
+        return []
+    return parser.items(group) if parser.has_section(group) else []
 
 
 def priority_of(text: str | None) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def order(package: Path, facts: Mapping[str, Any], platform: str = PLATFORM) -> 
     if function is not None:
         _walk(function.body, (), True, facts, found)
     else:
-        chooser = _chooser(tree) if platform == PLATFORM else None
+        chooser = _method(tree, CHOOSER) if platform == PLATFORM else None
         if chooser is None:
             raise BackendsError(f"{platform} has no function {ORDER}")
         nothing_asked = {"selected_backend": None, **{f"{ENUM}.{b.name}": b.name for b in registered(package)}}
@@ -50,9 +50,10 @@ def order_line(package: Path, platform: str) -> str:
     return f"vllm/{platform}:{function.lineno}" if function else ""
 
 
-def _chooser(tree: ast.Module | None) -> ast.FunctionDef | None:
-    methods = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == CHOOSER) if tree else iter(())
-    return next(methods, None)
+def _method(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
+    """A function or method of that name, wherever it stands."""
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name) if tree else iter(())
+    return next(found, None)
 
 
 def _choose(
@@ -82,12 +83,7 @@ def _choose(
 def named_in(package: Path, platform: str, function: str) -> tuple[tuple[str, ...], str]:
     """(the back ends that a method or function of a platform names, in the source's order, where it stands). The CPU's
     get_attn_backend_cls chooses among those that it names, whatever is asked for."""
-    tree = tree_of(str(package / platform))
-    node = (
-        next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function), None)
-        if tree
-        else None
-    )
+    node = _method(tree_of(str(package / platform)), function)
     if node is None:
         return (), ""
     held = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == ENUM]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -14,8 +12,7 @@ from pydantic import JsonValue, field_validator
 
 from agents.research.dossier import Dossier
 from agents.research.model_shape import ModelShape, ModelShapeError, model_shape
-from agents.research.regular_file import read_regular
-from agents.research.source_tree import MOST_BYTES
+from agents.research.source_line import line_of
 from agents.research.tables.prompt_tiles import nothing_new
 from agents.tuning.apply import same
 from agents.tuning.levers import LEVERS
@@ -158,25 +155,13 @@ def _trees(when: When, dossier: Dossier) -> Iterator[str]:
     for wanted, told in ((when.source_has, True), (when.source_lacks, False)):
         for one in wanted if dossier.knobs.path else ():
             file, _, text = one.partition(": ")
-            if (text in _source(f"{dossier.knobs.path}/{file}")) is not told:
+            if (":" in line_of(dossier.knobs.path, file, text)) is not told:
                 is_ = "is not in" if told else "is in"
                 yield f"it is for another vLLM: {text!r} {is_} vllm/{file} of {dossier.knobs.named}"
     if when.prompt_tile_rows_below:
         reason = nothing_new(dossier, when.prompt_tile_rows_below)
         if reason:
             yield reason
-
-
-def _source(path: str) -> str:
-    try:
-        return _read(path, Path(path).stat().st_mtime_ns)
-    except (OSError, ValueError):
-        return ""
-
-
-@lru_cache(maxsize=64)
-def _read(path: str, _changed: int) -> str:
-    return read_regular(path, MOST_BYTES).decode("utf-8", errors="replace")
 
 
 def shape_of(dossier: Dossier) -> ModelShape | None:

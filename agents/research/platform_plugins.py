@@ -9,14 +9,13 @@ variables of its own. Whether it is chosen its function decides at start, which 
 
 from __future__ import annotations
 
-import configparser
 import re
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from agents.research.knobs import Knob, PlatformPlugin
 from agents.research.regular_file import read_regular
+from engine.own_plugins import entry_points
 
 GROUP = "vllm.platform_plugins"
 METADATA = ("*.dist-info/entry_points.txt", "*.egg-info/entry_points.txt", "*.egg/EGG-INFO/entry_points.txt")
@@ -54,14 +53,11 @@ def variables(site: Path, plugin: PlatformPlugin) -> dict[str, Knob]:
     return found
 
 
-def _points(file: Path) -> Iterator[tuple[str, str]]:
-    parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+def _points(file: Path) -> list[tuple[str, str]]:
     try:
-        parser.read_string(read_regular(file, MOST_BYTES).decode("utf-8"))
-    except (OSError, ValueError, configparser.Error):
-        return
-    yield from parser.items(GROUP) if parser.has_section(GROUP) else ()
+        return entry_points(read_regular(file, MOST_BYTES).decode("utf-8"), GROUP)
+    except (OSError, ValueError):
+        return []
 
 
 def _version(entry_points: Path) -> str:
